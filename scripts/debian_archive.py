@@ -71,10 +71,13 @@ class Archive:
 
 
 def put(made: Path, folder: Path) -> None:
-    """Move what was made to where it is looked for, in place of what was there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Move what was made to where it is looked for, in place of what was there: all of it, or nothing."""
+    part = folder.with_name(f"{folder.name}.part")  # on the same disk, which that of temporary files may not be
+    shutil.rmtree(part, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(made, folder)
+    shutil.move(made, part)
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
 
 
 def said(*command: str) -> str:

@@ -135,6 +135,43 @@ def test_another_use_between_two_tokens(story: Pair) -> None:
         asyncio.run(used())
 
 
+def test_forks_in_turn(story: Pair) -> None:
+    """Each swaps the other out between two tokens, with steps ahead of both."""
+    model, _ = story
+    prompts = (IDS, [1, 403, 407], [1, 261])
+    expected = []
+    for prompt in prompts:
+        model.reset()
+        expected.append(list(model.stream(prompt, max_tokens=8)))
+    model.reset()
+
+    async def together() -> list[list[int]]:
+        forks = [model.fork() for _ in prompts]
+        streams = [fork.stream(prompt, max_tokens=8) for fork, prompt in zip(forks, prompts, strict=True)]
+        return await asyncio.gather(*map(listed, streams))
+
+    assert asyncio.run(together()) == expected
+
+
+def test_a_task_that_is_cancelled(story: Pair) -> None:
+    """The token that it awaited is the next one, however it is read."""
+    model, _ = story
+    expected = list(model.stream(IDS, max_tokens=8))
+
+    async def cancelled(turns: int) -> list[int]:
+        stream = model.stream(IDS, max_tokens=8)
+        task = asyncio.ensure_future(stream.arrive())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return [next(stream), await anext(stream), *stream]
+
+    for turns in (0, 1, 2, 3):
+        model.reset()
+        assert asyncio.run(cancelled(turns)) == expected
+
+
 def test_the_event_loop_runs_meanwhile(story: Pair) -> None:
     model, _ = story
     turns = 0
