@@ -34,7 +34,7 @@ import json, sys, time
 from liveshape.llm import LanguageModel, Sampling
 path, prompt, tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 begin = time.perf_counter()
-model = LanguageModel.load(path)
+model = LanguageModel.load(path, activations="float32")
 loaded = time.perf_counter() - begin
 ids = [1 + i % 100 for i in range(prompt)]
 def prefill():

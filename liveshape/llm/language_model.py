@@ -24,6 +24,7 @@ from liveshape.errors import FormatError, InputError, UnsupportedError, counted
 from liveshape.formats.source import Source
 from liveshape.formats.whole_file import place_of
 from liveshape.graph import Graph
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.draft_model import DraftModel, check_draft
@@ -65,7 +66,7 @@ class LanguageModel:
         backend: str | None = None,
         progress: Progress | None = None,
         half_cache: bool = False,
-        activations: str = "float32",
+        activations: str = AUTO,
         deterministic: bool = False,
         max_context: int | None = None,
     ) -> LanguageModel:
@@ -76,7 +77,7 @@ class LanguageModel:
         `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
         `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
         `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and
-        `"auto"` is that where it has some.
+        `"auto"` is that where it has some; `"float32"` rounds nothing.
         With `deterministic` logits have the same bytes however a text is cut into calls: slower.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from liveshape.graph.activation_kinds import FLOAT32, INT8, check_activations, resolve_activations, with_rounding
+from liveshape.graph.activation_kinds import AUTO, FLOAT32, INT8, check_activations, resolve_activations, with_rounding
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -19,7 +19,7 @@ class CompileTarget:
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
     `activations="int8"` quantizes activations of 4- and 8-bit layers in groups of 32: faster on a GPU, and less exact.
     `"float16"` permits that inputs of products are rounded to float16, where the device has matrix units for them;
-    `"auto"` is that where it has, else float32.
+    `"auto"` is that where it has, else float32, and float32 with `deterministic`.
     `deterministic` sums every row in one order, however many rows there are: slower, and the same bytes.
 
     Example: `load_program(CompileTarget("nvidia"), "model.pte")`.
@@ -36,7 +36,8 @@ class CompileTarget:
     ) -> None:
         self.strict = strict
         check_activations(activations)
-        self._asked = activations
+        # Rows in one order take no matrix units, so there is nothing that rounding would buy.
+        self._asked = FLOAT32 if deterministic and activations == AUTO else activations
         self.deterministic = deterministic
         self._choice = device
         if backend is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from liveshape.errors import InputError
-from liveshape.graph.activation_kinds import check_activations
+from liveshape.graph.activation_kinds import AUTO, check_activations
 from liveshape.llm.batch.loading import SEQUENCES
 from liveshape.llm.serving.async_engine import MAX_WAITING
 
@@ -32,7 +32,7 @@ class FleetOptions:
     max_context: int | None = None
     max_waiting: int = MAX_WAITING
     half_cache: bool = False
-    activations: str = "float32"
+    activations: str = AUTO
     deterministic: bool = False
     quant: str | None = None
     chat_template: str | None = None  # a file

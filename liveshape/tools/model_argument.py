@@ -14,6 +14,7 @@ from liveshape.export.folder import Settings
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.runnable import Conversion, runnable
 from liveshape.export.sources.opening import located, runs_as_it_is
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.llm.text.unconverted import tokenizer_of
@@ -61,7 +62,7 @@ def open_model(
     source: str | None,
     device: str | None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     conversion: Conversion = AS_USUAL,
     check: Check | None = None,
 ) -> tuple[LanguageModel, Tokenizer]:
@@ -112,7 +113,7 @@ def open_lookahead(
     wanted: str | None,
     device: str | None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     conversion: Conversion = AS_USUAL,
 ) -> Any:
     """The draft source of `--lookahead` for speculative decoding: "ngram", or a draft model with its tokenizer.

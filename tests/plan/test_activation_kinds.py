@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Generator
 from dataclasses import replace
@@ -9,19 +10,23 @@ from typing import Any
 
 import pytest
 
+from liveshape.cli import _parser
 from liveshape.errors import InputError
 from liveshape.graph import Limits, MatrixShape
 from liveshape.graph.activation_kinds import ACTIVATIONS, resolve_activations
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import GetLimits
 from liveshape.llm.batch.loading import load_runner
+from liveshape.llm.generation.generating import load as load_text
 from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.serving.engine_opening import open_engine
 from liveshape.model import load
 from liveshape.ops.registry import OPS
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan_state import PlanState
 from liveshape.program.compile_target import CompileTarget
 from liveshape.runtime import Runtime
+from liveshape.serve.fleet_options import FleetOptions
 from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.capacity import capacity_of_shape
 from liveshape.tools.measuring.subject import Subject, Work
@@ -80,6 +85,8 @@ def test_limits_carry_the_choice() -> None:
     assert not CompileTarget(PaperDevice(), activations="auto").limits.half_inputs
     both = CompileTarget(PaperDevice(WITH), activations="float16", deterministic=True).limits
     assert both == replace(WITH, half_inputs=True, one_order=True)
+    ordered = CompileTarget(PaperDevice(WITH), activations="auto", deterministic=True)
+    assert (ordered.activations, ordered.limits) == ("float32", replace(WITH, one_order=True))
 
 
 def test_an_operator_asks_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +137,24 @@ def test_every_way_to_a_model_has_the_kind_and_its_limits(asked: str, limits: Li
     runner, _ = load_runner(shipped_model(), device=device, activations=asked, sequences=2, cache_bytes=1 << 20)
     assert (runner.origin.activations, runner.executor.plan.limits) == (kind, wanted)
     assert capacity_of_shape("tiny", device, sequences=2, context=64, activations=asked)._limits == wanted
+
+
+def test_auto_is_the_default_of_every_way_to_a_language_model() -> None:
+    """A server that starts in float32 decodes 64 sequences at less than half of its speed; a program rounds nothing."""
+    device = PaperDevice(WITH)
+    folder = shipped_model()
+    model = LanguageModel.load(folder, device=device)
+    assert model.activations == load_text(folder, device=device)[0].activations == "float16"
+    engine = open_engine(folder, device=device, sequences=2, cache_bytes=1 << 20)
+    assert engine.facts.activations == FleetOptions().activations.replace("auto", "float16") == "float16"
+    asyncio.run(engine.close())
+    assert capacity_of_shape("tiny", device, sequences=2, context=64)._limits.half_inputs
+    assert CompileTarget(device).activations == "float32"
+
+
+@pytest.mark.parametrize("line", [["serve"], ["perplexity", "m", "t"], ["scale"], ["generate"], ["chat"], ["bench"]])
+def test_auto_is_the_default_of_every_command_of_language_models(line: list[str]) -> None:
+    assert _parser().parse_args(line).activations == "auto"
 
 
 def test_float16_plans_as_float32_without_matrix_units() -> None:

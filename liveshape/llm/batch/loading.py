@@ -11,6 +11,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source, is_view
 from liveshape.graph import Graph, Tensor
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.engine.origin import Origin
@@ -36,7 +37,7 @@ def load_runner(
     device: Device | str | int | None = None,
     progress: Progress | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     deterministic: bool = False,
     max_context: int | None = None,
     sequences: int = SEQUENCES,

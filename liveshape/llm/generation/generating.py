@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from liveshape.errors import InputError
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, check_pair, path_of
 from liveshape.llm.generation.host_stream import HostChooser, HostStream
 from liveshape.llm.generation.options import LogitsProcessor, Prompt, Sampler, Streamer
@@ -36,7 +37,7 @@ def load(
     backend: str | None = None,
     progress: Progress | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     deterministic: bool = False,
     quant: Mode | None = None,
     max_context: int | None = None,
@@ -54,7 +55,7 @@ def load(
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
     `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
     `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and `"auto"` is
-    that where it has some.
+    that where it has some; `"float32"` rounds nothing.
     With `deterministic` logits have the same bytes however a text is cut into calls: slower.
 
     Example: `model, tokenizer = load("SmolLM2-135M-Instruct.Q4_1.gguf", max_context=4096)`.

@@ -48,7 +48,7 @@ def open_engine(
 
     Up to `sequences` of them, at most the rows of a step that the file allows, run together on a KV cache of
     `cache_bytes` in pages; `max_waiting` more wait. `max_context` bounds each sequence and costs no memory.
-    `options` are `device`, `half_cache`, `activations` (float32, float16, int8 or auto) and `deterministic`: the same
+    `options` are `device`, `half_cache`, `activations` (auto, float32, float16 or int8) and `deterministic`: the same
     bytes whatever runs beside it.
     `lookahead` is speculative decoding: "ngram", or the path of a draft model. With a draft model, or where the program
     cannot be batched, requests run one at a time; `engine.facts` says why. After a device loss the model is opened

@@ -19,6 +19,7 @@ from rich.table import Table
 from liveshape import model as models
 from liveshape.device.protocol import Device
 from liveshape.errors import counted
+from liveshape.graph.activation_kinds import FLOAT32
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
                 block.device, title, ("rows", "of the input", "largest error"), _of_block(block, golden), console
             )
     with resources.as_file(shipped.joinpath("story")) as folder:
-        model = LanguageModel.load(folder, device=device)
+        model = LanguageModel.load(folder, device=device, activations=FLOAT32)
         tokenizer = Tokenizer.load(folder)
         speed = _tell(model, tokenizer, prompt)
         console.print(f"\n[dim]{speed}[/]\n")

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from liveshape.tools.console import counted, print_json
@@ -22,7 +23,7 @@ def perplexity(
     file: str,
     *,
     context: int | None = None,
-    activations: str = "float32",
+    activations: str = AUTO,
     half_cache: bool = False,
     device: str | None = None,
     as_json: bool = False,

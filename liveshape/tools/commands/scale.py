@@ -11,6 +11,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import InputError, NoAdapterError
 from liveshape.export.runnable import Conversion
 from liveshape.graph import Limits
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.shipped import shipped_model
 from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
 from liveshape.tools.measuring.capacity import Capacity, DecodeStep, capacity_of, capacity_of_shape, on_paper
@@ -30,7 +31,7 @@ def scale(
     bandwidth: float | None = None,
     memory: int | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     device: str | None = None,
     as_json: bool = False,
     conversion: Conversion = AS_USUAL,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.batch.loading import SEQUENCES
 from liveshape.llm.engine.speculative import NGRAM
@@ -51,7 +52,7 @@ def serve(
     embeddings: str | None = None,
     pooling: str | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     deterministic: bool = False,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,

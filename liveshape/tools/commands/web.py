@@ -71,7 +71,7 @@ def web(
 def _options(half_cache: bool, activations: str, max_context: int | None) -> dict[str, Any]:
     """What `loadLanguageModel` is called with, where it is not the default."""
     options = {"halfCache": half_cache, "activations": activations, "maxContext": max_context}
-    usual = {"halfCache": False, "activations": "float32", "maxContext": None}
+    usual = {"halfCache": False, "activations": AUTO, "maxContext": None}
     return {name: value for name, value in options.items() if value != usual[name]}
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 from liveshape.device.protocol import Adapter, Device
 from liveshape.errors import InputError
 from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.llm.batch.loading import batched_program, bounds_of
 from liveshape.llm.program.batch_graph import BatchGraph, batch_graph, pools_of
@@ -139,7 +140,7 @@ def capacity_of(
     *,
     sequences: int,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     max_context: int | None = None,
 ) -> Capacity:
     """The capacity of a model's folder, for at most so many sequences at once; reads no weights.
@@ -155,7 +156,7 @@ def capacity_of(
 
 
 def capacity_of_shape(
-    shape: str, device: Device, *, sequences: int, context: int, half_cache: bool = False, activations: str = "float32"
+    shape: str, device: Device, *, sequences: int, context: int, half_cache: bool = False, activations: str = AUTO
 ) -> Capacity:
     """The capacity of a Llama of random weights.
 

@@ -91,7 +91,7 @@ def add_commands(add: Add) -> None:
         "--memory", metavar="SIZE", type=size, help="of an adapter, such as 80GiB: how many sequences does it hold?"
     )
     scaling.add_argument("--half-cache", action="store_true", help="float16 KV cache")
-    add_activations(scaling)
+    add_activations(scaling, AUTO)
     add_conversion(scaling)
     scaling.add_argument("--json", action="store_true", help="print JSON")
 

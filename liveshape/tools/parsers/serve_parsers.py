@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.tools.parsers.flags import (
     SOURCES,
     Add,
@@ -76,7 +77,7 @@ def add_commands(add: Add) -> None:
         help="of its hidden states (default: as its 1_Pooling/config.json says, or mean)",
     )
     serving.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
-    add_activations(serving)
+    add_activations(serving, AUTO)
     serving.add_argument(
         "--deterministic",
         action="store_true",

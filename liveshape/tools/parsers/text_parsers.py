@@ -89,7 +89,7 @@ def add_commands(add: Add) -> None:
         "-c", "--context", metavar="N", type=positive, help="tokens of a window (default 512, or the model's)"
     )
     measuring.add_argument("--half-cache", action="store_true", help="float16 KV cache")
-    add_activations(measuring)
+    add_activations(measuring, AUTO)
     add_conversion(measuring)
     measuring.add_argument("--json", action="store_true", help="print JSON")
 
