@@ -37,10 +37,10 @@ end to end, wall-clock time. `pp512` is prefill of 512 tokens, `tg128` decode of
 TAIL = """\
 ## Precision
 
-- `activations="float32"`, the default of programs: activations of 4- and 8-bit layers stay float32. Weights are what the
-  file has; accumulation is float32.
-- `activations="float16"`: inputs of products may be rounded to float16 where the device has matrix units (tensor cores),
-  with sums in float32; without them it is float32. Language models take it there by themselves (`auto`).
+- `activations="float32"`, the default of programs: activations of 4- and 8-bit layers stay float32. Weights are what
+  the file has; accumulation is float32.
+- `activations="float16"`: inputs of products may be rounded to float16 where the device has matrix units (tensor
+  cores), with sums in float32; without them it is float32. Language models take it there by themselves (`auto`).
 - `activations="int8"`, opt-in: activations of 4- and 8-bit layers are quantized to int8 in groups of 32, each with a
   scale of its own. Integer dot products are exact; sums over groups are float32. [models.md](models.md) has the cost in
   perplexity.

@@ -11,18 +11,19 @@ from liveshape.device.backends import list_adapters
 sys.exit(all(adapter.software for adapter in list_adapters()))'; then
     exit 0
 fi
-bring=
-[ -e "$home/vulkan/driver.json" ] || bring="--newest $home/vulkan"
+missing=
+[ -e "$home/vulkan/driver.json" ] || missing=newest
 if [ "${2:-}" = tests ] && [ ! -e "$home/vulkan-stable/driver.json" ]; then
-    bring="$bring --stable $home/vulkan-stable"
+    missing="$missing stable"
 fi
-[ -n "$bring" ] || exit 0
+[ -n "$missing" ] || exit 0
 echo "No GPU was found: unpacking Debian's software Vulkan driver (mesa-vulkan-drivers) in .venv."
 echo "A CPU answers, but slowly: SmolLM2-135M writes about 3 tokens/s on two cores, a GPU some hundreds."
-# shellcheck disable=SC2086
-if ! "$python" "$(dirname "$0")/software_driver.py" $bring; then
-    # What the system has is good enough, if it has one.
-    "$python" -m liveshape devices
-    exit
-fi
-"$python" -m liveshape devices
+case $missing in *stable)
+    # Where there is none, what the system has is good enough.
+    "$python" "$(dirname "$0")/software_driver.py" --stable "$home/vulkan-stable" &
+esac
+case $missing in newest*) "$python" -m liveshape devices --install-software-driver || "$python" -m liveshape devices ;;
+*) "$python" -m liveshape devices ;;
+esac
+wait

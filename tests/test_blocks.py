@@ -39,6 +39,7 @@ _QUICK_HOWTOS = ("language-models.md", "programs.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("pip", "make", "python", "ray", "serve")
 _OF_A_WORKFLOW = ("sudo", "pytest")
+_OF_THE_NETWORK = ("--install-software-driver",)  # tests/cli/test_software_driver.py has it
 _PORT = 8000
 _VARIABLE = re.compile(r"([A-Z_]+)=(.*)")
 
@@ -179,6 +180,7 @@ def run_command(words: list[str], given: str, monkeypatch: pytest.MonkeyPatch) -
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
         return
     assert program == "liveshape", f"{words[0]} is not run by this test"
+    words = [word for word in words if word not in _OF_THE_NETWORK]
     words, target = (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, None)  # command > FILE
     monkeypatch.setattr(sys, "stdin", io.StringIO(given))
     told, complained = io.StringIO(), io.StringIO()

@@ -18,7 +18,8 @@ from importlib.machinery import FrozenImporter
 
 # What no page calls, though functions that it has import it: servers, engines with threads, exporters, other devices.
 LEFT_OUT = (
-    *("cli", "runtime", "tools", "serve", "check", "demo", "cache_folder", "llm/batch", "llm/serving", "llm/embedding"),
+    *("cli", "runtime", "tools", "serve", "check", "demo", "cache_folder", "driver_folder"),
+    *("llm/batch", "llm/serving", "llm/embedding"),
     *("export/module", "export/conversions", "export/runnable", "run/torch_host"),
     *(f"export/sources/{name}" for name in ("opening", "hub", "llama2c", "lora")),
     *(f"device/{name}" for name in ("wgpu_native", "dawn", "webgpu", "software_driver", "submitting", "readback")),

@@ -21,8 +21,8 @@ from liveshape.graph.limits import Limits
 
 _LOG = logging.getLogger("liveshape")
 _NO_ADAPTER = (
-    "no WebGPU adapter was found; install a Vulkan driver for your GPU, or a software one "
-    "(Debian and Ubuntu: apt-get install mesa-vulkan-drivers)"
+    "no WebGPU adapter was found; install a Vulkan driver for your GPU, or a software one: "
+    "`liveshape devices --install-software-driver` unpacks one on Debian and Ubuntu, without root"
 )
 
 

@@ -1,5 +1,5 @@
-"""Software Vulkan driver (ICD) installed beside this Python environment (scripts/software_driver.py): added to the
-Vulkan loader's drivers, unless the environment names drivers itself."""
+"""Software Vulkan driver (ICD) unpacked by `liveshape devices --install-software-driver`: added to the Vulkan loader's
+drivers, unless the environment names drivers itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import contextlib
 import ctypes
 import functools
 import os
-import sys
-from pathlib import Path
 
-_NAMED = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES")
-_LOADER = "libvulkan.so.1"
+from liveshape.driver_folder import ADDED, LOADER, MANIFEST, driver_folders, named_drivers
 
 
 @functools.cache
@@ -20,13 +17,13 @@ def offer_software_driver() -> None:
 
     Example: `offer_software_driver(); wgpu.gpu.enumerate_adapters_sync()`.
     """
-    folder = Path(sys.prefix) / "share" / "liveshape" / "vulkan"
-    if not (folder / "driver.json").is_file():
+    folder = next((folder for folder in driver_folders() if (folder / MANIFEST).is_file()), None)
+    if folder is None:
         return
-    if not any(name in os.environ for name in _NAMED):
-        os.environ[_NAMED[-1]] = str(folder / "driver.json")
+    if named_drivers() is None:
+        os.environ[ADDED] = str(folder / MANIFEST)
     try:
-        ctypes.CDLL(_LOADER)
+        ctypes.CDLL(LOADER)
     except OSError:  # no Vulkan loader on the system: once ours is loaded, dlopen finds it by name
         with contextlib.suppress(OSError):
-            ctypes.CDLL(str(folder / _LOADER))
+            ctypes.CDLL(str(folder / LOADER))

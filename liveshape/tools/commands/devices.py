@@ -10,20 +10,32 @@ from typing import Any
 
 from liveshape.device.backends import backend_names, choose_adapter, choose_backend, list_adapters, open_device
 from liveshape.device.protocol import Adapter
+from liveshape.driver_folder import driver_folders, named_drivers
 from liveshape.errors import NoAdapterError
 from liveshape.graph.limits import MatrixShape
 from liveshape.tools.console import print_json, print_table, print_text, size_text, work_bar
+from liveshape.tools.driver_packages import STEPS, install
 from liveshape.tools.measuring.rates import MEASURED, Rates, rates_of
 from liveshape.tools.wrapping import wrapped
 
 
-def devices(device: str | None = None, *, as_json: bool = False, measure: bool = False, remeasure: bool = False) -> int:
+def devices(
+    device: str | None = None,
+    *,
+    as_json: bool = False,
+    measure: bool = False,
+    remeasure: bool = False,
+    install_software_driver: bool = False,
+) -> int:
     """Print every adapter; exit code 0 if one of them would be chosen, 3 if none.
 
     `measure` adds peak bandwidth and throughput, of the chosen adapter or of all; `remeasure` ignores cached rates.
+    `install_software_driver` unpacks Mesa's newest first.
 
     Example: `devices("nvidia", measure=True)`.
     """
+    if install_software_driver:
+        _install_software_driver()
     backend, asked = choose_backend(device)
     adapters, problem = _all_adapters()
     chosen = None
@@ -95,8 +107,23 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
                 "LIVESHAPE_DEVICE takes an index or a name, --backend or LIVESHAPE_BACKEND a library"
             )
     if problem:
-        print(wrapped(f"liveshape: {problem}", sys.stderr), file=sys.stderr)
+        _say(problem)
     return 3 if chosen is None else 0
+
+
+def _install_software_driver() -> None:
+    folder = driver_folders()[0]
+    _say(f"unpacking Mesa's software Vulkan driver in {folder}; nothing is installed in the system")
+    with work_bar(STEPS) as begin:
+        version = install(folder, begin)
+    _say(f"Mesa {version} is there: a CPU answers now where there is no GPU, but slowly")
+    variable = named_drivers()
+    if variable is not None:
+        _say(f"{variable} names other drivers, which are taken in its place: unset it")
+
+
+def _say(text: str) -> None:
+    print(wrapped(f"liveshape: {text}", sys.stderr), file=sys.stderr, flush=True)
 
 
 def _all_adapters() -> tuple[list[Adapter], str]:

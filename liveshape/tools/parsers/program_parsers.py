@@ -42,6 +42,11 @@ examples:
   liveshape devices --json
   LIVESHAPE_DEVICE=nvidia liveshape devices          which one would that be?
   liveshape devices --measure                        how fast is each at copying and computing?
+  liveshape devices --install-software-driver        no GPU, or Mesa's driver is old: a new one, on Debian and Ubuntu
+
+--install-software-driver unpacks the newest Mesa of this system's package archives (10 to 60 MB) into this virtual
+environment, or into ~/.local/share where there is none, in place of what it unpacked there before. It takes no root and
+installs nothing in the system; delete the folder to be rid of it.
 
 --measure is cached per adapter and driver in the user's cache folder (LIVESHAPE_CACHE), for `liveshape profile`."""
 
@@ -123,6 +128,11 @@ def _add_devices(add: Add) -> None:
         "--measure", action="store_true", help="measure memory bandwidth and arithmetic rates, or print the cached ones"
     )
     listing.add_argument("--remeasure", action="store_true", help="measure them again")
+    listing.add_argument(
+        "--install-software-driver",
+        action="store_true",
+        help="first unpack a driver by which the CPU is an adapter, from Debian's or Ubuntu's packages",
+    )
 
 
 def _add_inspect(add: Add) -> None:
@@ -227,7 +237,13 @@ def _run_selftest(arguments: argparse.Namespace) -> int:
 def _run_devices(arguments: argparse.Namespace) -> int:
     from liveshape.tools.commands.devices import devices
 
-    return devices(arguments.device, as_json=arguments.json, measure=arguments.measure, remeasure=arguments.remeasure)
+    return devices(
+        arguments.device,
+        as_json=arguments.json,
+        measure=arguments.measure,
+        remeasure=arguments.remeasure,
+        install_software_driver=arguments.install_software_driver,
+    )
 
 
 def _run_inspect(arguments: argparse.Namespace) -> int:
