@@ -53,6 +53,11 @@ def divisors(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return generator.integers(1, 9, shape) * generator.choice([-1, 1], shape)
 
 
+def any_size(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    # Quotients of up to 250 bits.
+    return generator.choice([-1, 1], shape) * 10.0 ** generator.uniform(-37, 38.5, shape)
+
+
 def exponents(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return generator.integers(0, 6, shape)
 
@@ -170,6 +175,15 @@ CASES = [
     ),
     pair("true", MODE, torch.div, "float32", "equal", second=away_from_zero, extra=(None,)),
     pair("floor_divide", "aten::floor_divide.out", torch.floor_divide, "int64", "column", second=divisors),
+    pair(
+        "far floor_divide", "aten::floor_divide.out", torch.floor_divide, "float32", "equal", first=any_size,
+        second=any_size, exact=True,
+    ),
+    *[
+        pair(f"far {name}", f"aten::{name}.Tensor_out", getattr(torch, name), "float32", "equal", first=any_size,
+             second=any_size)
+        for name in ("remainder", "fmod")
+    ],
     *[
         pair(name, f"aten::{name}.Tensor_out", function, dtype, "column of 5", second=divisors)
         for name, function in (("remainder", torch.remainder), ("fmod", torch.fmod))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.ops.cases.binary import BROADCASTS
+from tests.ops.cases.unary import angles
 from tests.support.graphs import In, OpCase, Out, Sym
 
 Shape = Callable[[int], tuple[int, ...]]
@@ -90,13 +91,18 @@ def moved(
     return OpCase(f"complex {name}", op, args_at, lambda x, s: golden(x), **(close or EXACT))
 
 
-def of_one(name: str) -> OpCase:
+def far(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Imaginary parts that are angles of any size."""
+    return generator.standard_normal(shape) + 1j * angles(generator, shape)
+
+
+def of_one(name: str, make: Any = pairs) -> OpCase:
     function = getattr(torch, name)
     kind = "float32" if name in ("abs", "angle") else "complex64"
     return OpCase(
-        f"complex {name}",
+        f"complex {name}{' of far numbers' if make is far else ''}",
         f"aten::{name}.out",
-        lambda s: [In("complex64", (s, 5), pairs), Out(kind, (s, 5))],
+        lambda s: [In("complex64", (s, 5), make), Out(kind, (s, 5))],
         lambda x, s: function(x.to(torch.complex128)),
         **CLOSE,
     )
@@ -121,7 +127,7 @@ def of_two(name: str, form: str, kinds: tuple[str, str] = ("complex64", "complex
 def of_reals(name: str, form: str) -> OpCase:
     def args_at(size: int) -> list[Any]:
         a, b, shape = BROADCASTS[form](size)
-        return [In("float32", a), In("float32", b), Out("complex64", shape)]
+        return [In("float32", a), In("float32", b, angles), Out("complex64", shape)]
 
     function = getattr(torch, name)
     return OpCase(
@@ -149,6 +155,7 @@ CASES = [
     moved("sum of rows", "aten::sum.IntList_out", lambda x: x.sum((0, 2), True), (0, 2), True, None, **CLOSE),
     moved("mean", "aten::mean.out", lambda x: x.mean((1, 2)), (1, 2), False, None, **CLOSE),
     *[of_one(name) for name in ("abs", "angle", "reciprocal", "square", "exp")],
+    of_one("exp", far),
     *[of_two(name, form) for name in ("add", "sub", "mul", "div") for form in ("equal", "row of 7", "outer")],
     *[of_two("mul", "column of 5", kinds) for kinds in (("complex64", "float32"), ("float32", "complex64"))],
     *[of_two("div", "rank zero", kinds) for kinds in (("complex64", "float32"), ("float32", "complex64"))],

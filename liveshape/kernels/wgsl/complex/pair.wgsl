@@ -20,8 +20,7 @@ fn each(i: u32) {
     let left = a[at.x];
     let right = b[at.y];
     if (POLAR) {
-        let angle = vec4<f32>(right);
-        out[i] = left * vec2<f32>(sine(angle, 1).x, sine(angle, 0).x);
+        out[i] = left * direction(right);
     } else {
         out[i] = vec2<f32>(left, right);
     }

@@ -12,8 +12,8 @@ struct Params {
 fn each(i: u32) {
     // The shorter way round, where an angle is more exact.
     let steps = f32(i) - select(0.0, f32(params.count), i > params.count / 2u);
-    let angle = vec4<f32>(6.28318531 * steps / f32(params.count));
-    twiddles[i] = vec2<f32>(sine(angle, 1).x, -params.clockwise * sine(angle, 0).x);
+    let turn = direction(6.28318531 * steps / f32(params.count));
+    twiddles[i] = vec2<f32>(turn.x, -params.clockwise * turn.y);
 }
 
 #include common/each

@@ -28,8 +28,7 @@ fn each(i: u32) {
         }
         case SQUARE: { out[i] = vec2<f32>((z.x - z.y) * (z.x + z.y), 2.0 * z.x * z.y); }
         case EXP: {
-            let turn = vec2<f32>(sine(vec4<f32>(z.y), 1).x, sine(vec4<f32>(z.y), 0).x);
-            out[i] = exponential(vec4<f32>(z.x)).x * turn;
+            out[i] = exponential(vec4<f32>(z.x)).x * direction(z.y);
         }
         default: { out[i] = -z; }
     }

@@ -104,26 +104,40 @@ fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
     }
 }
 
-// Long division, twelve bits of the quotient at a time: their products with both halves of b are exact.
+// Long division of mantissas, eight bits of the quotient at a time: exact, whatever the quotient. A quotient of floats
+// has 278 bits at most.
 fn float_fmod(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    let zero = vec4<f32>(0.0);
-    let top = vec4<u32>(0xfffff000u);
-    let divisor = abs(b);
-    let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(divisor) & top);
-    var rest = abs(a);
-    for (var round = 0u; round < 32u; round++) {
-        // A little less than the quotient, so that what is taken off is never too much.
-        let quotient = trunc(min(rest / divisor * 0.999999, vec4<f32>(1.0e30)));
-        if (!any(quotient >= vec4<f32>(1.0))) {
+    let bits = bitcast<vec4<u32>>(a) & vec4<u32>(0x7fffffffu);
+    let divisor_bits = bitcast<vec4<u32>>(b) & vec4<u32>(0x7fffffffu);
+    let exponent = max(bits >> vec4<u32>(23u), vec4<u32>(1u));
+    let divisor_exponent = max(divisor_bits >> vec4<u32>(23u), vec4<u32>(1u));
+    // A mantissa of nothing would divide by zero: what comes of it is not used.
+    let divisor = max(mantissa(divisor_bits), vec4<u32>(1u));
+    var left = select(vec4<u32>(0u), exponent - divisor_exponent, exponent > divisor_exponent);
+    var rest = mantissa(bits) % divisor;
+    for (var step = 0u; step < 35u; step++) {
+        if (all(left == vec4<u32>(0u))) {
             break;
         }
-        let digits = bitcast<vec4<f32>>(bitcast<vec4<u32>>(quotient) & top);
-        rest = (rest - digits * high) - digits * (divisor - high);
+        let digits = min(left, vec4<u32>(8u));
+        rest = (rest << digits) % divisor;
+        left -= digits;
     }
-    rest = select(rest, rest - divisor, rest >= divisor);
-    let result = select(rest, abs(a), divisor > abs(a));
-    let undefined = is_nan(a) | is_nan(b) | is_infinite(a) | is_infinite(a / b) | (b == zero);
+    // Back to where the first bit of a mantissa stands, unless the exponent ends before.
+    let shift = min(countLeadingZeros(rest | vec4<u32>(1u)) - vec4<u32>(8u), divisor_exponent - 1u);
+    let shifted = rest << shift;
+    let above = select(vec4<u32>(0u), divisor_exponent - shift, shifted >= vec4<u32>(0x800000u));
+    let whole = bitcast<vec4<f32>>((shifted & vec4<u32>(0x7fffffu)) | (above << vec4<u32>(23u)));
+    let infinite = vec4<u32>(0x7f800000u);
+    let result = select(whole, bitcast<vec4<f32>>(bits), bits < divisor_bits);
+    let undefined = (bits >= infinite) | (divisor_bits > infinite) | (divisor_bits == vec4<u32>(0u));
     return with_sign(select(result, not_a_number(), undefined), a);
+}
+
+// With the bit that a float implies, unless it is subnormal.
+fn mantissa(bits: vec4<u32>) -> vec4<u32> {
+    let implied = select(vec4<u32>(0u), vec4<u32>(0x800000u), bits >= vec4<u32>(0x800000u));
+    return (bits & vec4<u32>(0x7fffffu)) | implied;
 }
 
 fn floor_divide(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {

@@ -77,7 +77,7 @@ fn log_gamma(x: vec4<f32>) -> vec4<f32> {
     let zero = vec4<f32>(0.0);
     let below = x < zero;
     let positive = log_gamma_of_positive(select(x, 1.0 - x, below));
-    let turn = abs(sine(PI * (x - round(x)), 0));
+    let turn = abs(sine(PI * (x - round(x))));
     let result = select(positive, 1.14472989 - logarithm(turn) - positive, below);
     let pole = (x <= zero) & (floor(x) == x);
     return select(select(result, infinity(), pole | is_infinite(x)), x, is_nan(x));
@@ -97,8 +97,7 @@ fn digamma(x: vec4<f32>) -> vec4<f32> {
     let z = 1.0 / (y * y);
     let series = z * (8.3333333e-2 - z * (8.3333333e-3 - z * (3.9682540e-3 - z * 4.1666667e-3)));
     let positive = sum + (logarithm(y) - 0.5 / y - series);
-    let angle = PI * (x - round(x));
-    let result = select(positive, positive - PI * sine(angle, 1) / sine(angle, 0), below);
+        let result = select(positive, positive - PI / tangent(PI * (x - round(x))), below);
     let pole = below & (floor(x) == x);
     let known = select(result, -with_sign(infinity(), x), x == zero);
     return select(select(known, not_a_number(), pole), x, is_nan(x) | (x == infinity()));

@@ -114,19 +114,7 @@ fn inverse_hyperbolic_cosine(x: vec4<f32>) -> vec4<f32> {
     return select(result, not_a_number(), x < vec4<f32>(1.0));
 }
 
-// sin of x + turns quarter turns. Pi/2 is taken off in pieces of eight bits, so that the products are exact to 1e5.
-fn sine(x: vec4<f32>, turns: i32) -> vec4<f32> {
-    let q = round(x * 0.636619772);
-    let reduced = (((x - q * 1.5703125) - q * 0.0004825592041015625) - q * 1.2665987014770508e-6) - q * 9.920935796805404e-10;
-    let r = clamp(reduced, vec4<f32>(-0.8), vec4<f32>(0.8));
-    let z = r * r;
-    let odd = r + r * z * ((-1.9515295891e-4 * z + 8.3321608736e-3) * z - 1.6666654611e-1);
-    let even = 1.0 - 0.5 * z + z * z * ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2);
-    let quarter = vec4<i32>(q) + turns;
-    let value = select(odd, even, (quarter & vec4<i32>(1)) != vec4<i32>(0));
-    let signed = select(value, -value, (quarter & vec4<i32>(2)) != vec4<i32>(0));
-    return select(signed, not_a_number(), is_nan(x) | is_infinite(x));
-}
+#include elementwise/circular_functions
 
 fn arc_tangent(x: vec4<f32>) -> vec4<f32> {
     let t = abs(x);

@@ -66,9 +66,9 @@ fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
         case LOG2: { return logarithm(x) * 1.44269504; }
         case LOG10: { return logarithm(x) * 0.434294482; }
         case LOG1P: { return log_one_plus(x); }
-        case SIN: { return sine(x, 0); }
-        case COS: { return sine(x, 1); }
-        case TAN: { return sine(x, 0) / sine(x, 1); }
+        case SIN: { return sine(x); }
+        case COS: { return cosine(x); }
+        case TAN: { return tangent(x); }
         case ASIN: { return arc_sine(x); }
         case ACOS: { return arc_cosine(x); }
         case ATAN: { return arc_tangent(x); }
