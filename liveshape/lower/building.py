@@ -19,7 +19,7 @@ from liveshape.ops import control, symint
 from liveshape.ops.host_operator import FindOnHost, HostOperator
 
 # What a file may cost: so much for nothing, so much for each of its bytes, and what a node costs of that.
-_FREE, _WORTH, _NODE_COST = 1 << 18, 4, 64
+_FREE, _WORTH, NODE_COST = 1 << 18, 4, 64
 _MOVE, _ASSIGN = ops.defined_by(control.move), ops.defined_by(control.assign)
 _ELEMENT = ops.defined_by(symint.local_scalar_dense)
 
@@ -128,7 +128,7 @@ class Builder:
 
     def _charge_call(self, label: str, args: tuple[Any, ...]) -> None:
         """A delegate is inlined at every call of it, and a list is read by every operator that names it."""
-        self.charge(_NODE_COST + sum(len(each) for each in args if isinstance(each, tuple)), label)
+        self.charge(NODE_COST + sum(len(each) for each in args if isinstance(each, tuple)), label)
 
     def _without_self_alias(self, node: Node) -> Node:
         """What a node mutates in place and also reads by another argument is read from a copy made before."""

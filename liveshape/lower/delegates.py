@@ -7,22 +7,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from liveshape import ops
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
 from liveshape.formats.dtypes import ITEM_SIZES
-from liveshape.graph import SymInt, Tensor
+from liveshape.graph import Node, SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
-from liveshape.lower.building import Builder
+from liveshape.lower.building import NODE_COST, Builder
+from liveshape.lower.delegate_arguments import AtBounds, read_arguments
 from liveshape.lower.mutable_buffers import changing, in_order, is_packing, read_itself
 from liveshape.lower.problems import advice
+from liveshape.ops.control import one_number
 
 BACKEND = "VulkanBackend"
+_ONE_NUMBER = ops.defined_by(one_number)
 
 
 class InlinedDelegate:
     """One delegate: its values, made once and shared by every call of it, so that its state is one."""
 
-    def __init__(self, builder: Builder, graph: VkGraph, prefix: str, called_once: bool) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder, graph: VkGraph, prefix: str, called_once: bool, bounds: AtBounds) -> None:
+        self.builder, self.bounds = builder, bounds
         self.graph = graph
         self.prefix = prefix
         self.called_once = called_once  # what a second call writes must not be the tensors that the first one gave
@@ -45,15 +49,17 @@ class InlinedDelegate:
     def call(self, args: list[Any], known: Collection[Any], label: str) -> None:
         """Inline a call with these arguments; `known` are values that something gives before it."""
         graph = self.graph
+        open_question = ""
         if len(args) > len(graph.input_ids) + len(graph.output_ids):
-            args = self._without_unread(args, known)
+            read = self._without_unread(args, known, label)
+            open_question, args = (f", and {read}", args) if isinstance(read, str) else ("", read)
         given, taken = args[: len(graph.input_ids)], args[len(graph.input_ids) :]
         if len(taken) != len(graph.output_ids):
             # Outputs that became one value, or a buffer that is written back: the file does not say which is which.
             reason = (
                 f"it is called with {len(args)} arguments, its graph has {len(graph.input_ids)} inputs and "
-                f"{len(graph.output_ids)} outputs; return no value twice, pass none that nothing reads, and export "
-                "buffers that change with VulkanPartitioner({'alias_buffer_mutations': True}). A decoder of "
+                f"{len(graph.output_ids)} outputs{open_question}; return no value twice, pass none that nothing reads, "
+                "and export buffers that change with VulkanPartitioner({'alias_buffer_mutations': True}). A decoder of "
                 "transformers does it where it is given no attention_mask: export it with one"
             )
             self.builder.refuse(f"delegate ({label})", BACKEND, reason)
@@ -116,32 +122,32 @@ class InlinedDelegate:
             return args
         return tuple(int(each) if isinstance(each, float) and each.is_integer() else each for each in args)
 
-    def _without_unread(self, args: list[Any], known: Collection[Any]) -> list[Any]:
-        """The arguments that the graph has: the exporter leaves out inputs that nothing inside reads, a call does not.
+    def _without_unread(self, args: list[Any], known: Collection[Any], label: str) -> list[Any] | str:
+        """The arguments that the graph has, or why these are not known: a call names inputs that nothing inside reads.
 
-        The order stays, and shapes tell which these are unless two choices fit. What is left out must be known before:
-        else it is an output, which nobody would write.
+        What is left out must be known before: else it is an output, which nobody would write.
         """
-        count, wanted = len(args) - len(self.graph.output_ids), self.graph.input_ids
-        given = list(enumerate(args[:count]))
-        places, last = self._matched(given, wanted), self._matched(given[::-1], wanted[::-1])[::-1]
-        unread = [value for place, value in given if place not in places]
-        if len(places) < len(wanted) or places != last or not all(value in known for value in unread):
-            return args
-        return [args[place] for place in places] + args[count:]
+        graph, builder = self.graph, self.builder
+        count = len(args) - len(graph.output_ids)
+        self.bounds.follow(builder.nodes)
 
-    def _matched(self, given: list[tuple[int, Any]], wanted: Sequence[int]) -> list[int]:
-        """The first places in the order of `given` that fit the wanted values, one after another."""
-        left, found = iter(wanted), []
-        index = next(left, None)
-        for place, outer in given:
-            if index is None:
-                break
-            inner = self.graph.values[index]
-            if (inner.shape if isinstance(inner, VkTensor) else None) == getattr(outer, "max_shape", None):
-                found.append(place)
-                index = next(left, None)
-        return found
+        def inlined(chosen: Sequence[Any]) -> Sequence[Node]:
+            builder.charge(NODE_COST * len(graph.chain), f"{label}, with other arguments")
+            trial = Builder(builder.program, builder.data, builder.find_on_host)
+            InlinedDelegate(trial, graph, self.prefix, True, self.bounds).call([*chosen, *args[count:]], known, label)
+            return trial.nodes
+
+        found = read_arguments(graph, args[:count], self.bounds, inlined)
+        if isinstance(found, str):
+            return found
+        read = {*found.values, *(each for numbers in found.alike.values() for each in numbers)}
+        if not all(value in known for value in args[:count] if value not in read):
+            return "and one of those that its graph does not have is given by nothing before it"
+        values = list(found.values)
+        for position, numbers in found.alike.items():
+            values[position] = builder.keep(SymInt(f"{self.prefix}input {position}"))
+            builder.node(_ONE_NUMBER, f"delegate input ({label})", (numbers, values[position]))
+        return values + args[count:]
 
     def _is_packing(self, call: OperatorCall) -> bool:
         """Packing a constant happens at load: its result is the constant, or one of its own if either is written."""

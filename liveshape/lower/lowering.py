@@ -35,6 +35,7 @@ from liveshape.graph.elements import prod, supported
 from liveshape.graph.sources import NodeSource
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
+from liveshape.lower.delegate_arguments import AtBounds
 from liveshape.lower.delegates import BACKEND, InlinedDelegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
@@ -116,6 +117,7 @@ class _Lowering:
     calls: Counter[int] = field(default_factory=Counter)  # of each delegate
     parsed: dict[int, VkGraph] = field(default_factory=dict)  # by blob: delegates may share one
     known: set[Any] = field(default_factory=set)  # what has been given, is data of the file or was written so far
+    bounds: AtBounds = field(default_factory=AtBounds)
     ordered: dict[Any, tuple[memoryview, memoryview]] = field(default_factory=dict)  # data, and it in another order
 
     def graph(self) -> Graph:
@@ -304,7 +306,9 @@ class _Lowering:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
             graph = self._parse(delegate.blob)
             called_once = self.calls[call.delegate] == 1
-            inlined = self.delegates[call.delegate] = InlinedDelegate(self.builder, graph, name, called_once)
+            inlined = self.delegates[call.delegate] = InlinedDelegate(
+                self.builder, graph, name, called_once, self.bounds
+            )
         inlined.call([self._value(index) for index in call.args], self.known, label)
 
 

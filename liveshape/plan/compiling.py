@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from liveshape.errors import FormatError, LiveshapeError, PlanError, UnsupportedError
-from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.errors import FormatError, PlanError, UnsupportedError
+from liveshape.graph import Graph, Limits, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Prepacked, Read, Request, Scratch
+from liveshape.kernels.requests import Prepacked, Scratch
 from liveshape.lower.problems import Problem, unsupported
+from liveshape.plan.bounds import Legal, ask_all, legal_sizes, no_data_yet
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
 from liveshape.plan.memory import MemoryPlan, alias_views, plan_memory, share_constants
@@ -35,15 +35,15 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     limits, choices = limits or Limits(), choices or Choices()
     for point in choices.resume:
         check_resume(graph, point)
-    memory, scratch, prepacked = _memory(graph, limits, choices)
+    memory, scratch, prepacked, legal = _memory(graph, limits, choices)
     plan = _unclassified(graph, limits, choices, memory, scratch, prepacked)
     tensors = [node.tensors for node in PlanState(plan).nodes]
     plan = replace(plan, classes=classify(graph, tensors, prepacked, choices.resume, choices.classes))
     live = PlanState(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
-    _check(live)
+    _check(live, legal)
     untried = explore(live, choices.warm)
     routes = _routes(live)
-    prepack = _PrepackSteps(plan).collected() if prepacked else ()
+    prepack = _PrepackSteps(plan).collected(legal) if prepacked else ()
     params = _param_bytes(routes, limits)
     return replace(plan, classes=live.classes(), prepack=prepack, routes=routes, untried=untried, param_bytes=params)
 
@@ -84,15 +84,15 @@ def _unclassified(
     return Plan(graph, limits, choices, memory, scratch, prepacked, classes, _index_limits(graph, memory))
 
 
-def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches, frozenset[Tensor]]:
-    """The memory plan, with views aliased unless copies take less.
+def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches, frozenset[Tensor], Legal]:
+    """The memory plan, with views aliased unless copies take less; and sizes of nodes that refuse their bound.
 
     Aliases extend live ranges; where that costs more than the file planned, the smaller of both is taken.
     """
     resident = [graph.outputs[place] for place in choices.resident]
     constants = share_constants(graph)
     aliased = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
-    best: tuple[MemoryPlan, Scratches, frozenset[Tensor]] | None = None
+    best: tuple[MemoryPlan, Scratches, frozenset[Tensor], Legal] | None = None
     for roots in (*aliased, constants):
         nothing: Scratches = ((),) * len(graph.nodes)
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
@@ -100,7 +100,7 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
         scratch = probe.scratches()
         memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume, probe.prepacked)
         if best is None or memory.activation_bytes < best[0].activation_bytes:
-            best = memory, scratch, frozenset(probe.prepacked)
+            best = memory, scratch, frozenset(probe.prepacked), probe.legal
         if not 0 < graph.planned_bytes(limits.half) < memory.activation_bytes:
             break
     assert best is not None
@@ -113,20 +113,23 @@ class _ScratchProbe(PlanState):
     def scratches(self) -> Scratches:
         self._requested: list[list[Tensor]] = [[] for _ in self.nodes]
         self.prepacked: set[Tensor] = set()
-        for node in self.nodes:
-            with suppress(LiveshapeError):  # `_check` says it, which knows the memory too
-                self.steps(node, _no_data_yet)
-            _reset_shapes(node)
+
+        def ask(node: LiveNode) -> None:
+            self.steps(node, no_data_yet)
+
+        # `_check` says what is refused, which knows the memory too.
+        self.legal = legal_sizes(self, ask_all(self, ask), ask)
         return tuple(tuple(row) for row in self._requested)
 
     def _scratch(self, node: LiveNode, position: int, request: Scratch | Prepacked) -> LiveTensor:
-        once = type(request) is Prepacked
-        name = f"{node.node.label} {'prepacked' if once else 'scratch'} {position}"
-        tensor = Tensor(name, request.dtype, request.max_shape)
-        self._requested[node.index].append(tensor)
-        if once:
-            self.prepacked.add(tensor)
-        return self.tensor(tensor)
+        row = self._requested[node.index]
+        if position == len(row):  # it is sized by bounds, so that each asking is the same
+            once = type(request) is Prepacked
+            name = f"{node.node.label} {'prepacked' if once else 'scratch'} {position}"
+            row.append(Tensor(name, request.dtype, request.max_shape))
+            if once:
+                self.prepacked.add(row[-1])
+        return self.tensor(row[position])
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:
         """Kernels depend on where the memory lies, which is not known yet."""
@@ -135,12 +138,15 @@ class _ScratchProbe(PlanState):
 class _PrepackSteps(PlanState):
     """What fills prepacked memory, by running the generators that asked for such at the bound."""
 
-    def collected(self) -> tuple[PrepackStep, ...]:
+    def collected(self, legal: Legal) -> tuple[PrepackStep, ...]:
         self._found: list[PrepackStep] = []
-        for node in self.nodes:
+
+        def ask(node: LiveNode) -> None:
             if any(tensor.tensor in self.plan.prepacked for tensor in node.scratch):
-                self.steps(node, _no_data_yet)
-                _reset_shapes(node)
+                self.steps(node, no_data_yet)
+
+        for error in ask_all(self, ask, legal).values():
+            raise error
         return tuple(self._found)
 
     def _prepack(self, node: LiveNode, dispatch: Dispatch) -> None:
@@ -150,24 +156,24 @@ class _PrepackSteps(PlanState):
             self._found.append(PrepackStep(node.index, variant, tuple(each.tensor for each in tensors), params, grid))
 
 
-def _check(live: PlanState) -> None:
-    """Plan every node at the bound, to find every operator that cannot run here.
+def _check(live: PlanState, legal: Legal) -> None:
+    """Plan every node at the bound, or at legal sizes, to find every operator that cannot run here.
 
     Data is not known yet, so a live scalar may contradict the bounds; the first call plans such a node anew.
     """
-    problems: list[Problem] = []
-    for node in live.nodes:
-        try:
-            live.steps(node, _no_data_yet)
-        except UnsupportedError as error:
-            reason = str(error).removeprefix(f"{node.node.label}: ")
-            problems.append(Problem(node.node.label, node.node.name, reason))
-        except LiveshapeError:
-            if not node.node.live:
-                raise
-        else:
+
+    def ask(node: LiveNode) -> None:
+        live.steps(node, no_data_yet)
+        if node.index not in legal:
             _check_bounds(node)
-        _reset_shapes(node)
+
+    problems: list[Problem] = []
+    for index, error in ask_all(live, ask, legal).items():
+        node = live.plan.graph.nodes[index]
+        if isinstance(error, UnsupportedError):
+            problems.append(Problem(node.label, node.name, str(error).removeprefix(f"{node.label}: ")))
+        elif not node.live:
+            raise error
     if problems:
         raise unsupported(live.plan.graph.name, problems)
     live.restore()
@@ -184,16 +190,6 @@ def _check_bounds(node: LiveNode) -> None:
                 f"{node.node.label}: {tensor.name} is allocated as {tensor.max_shape}, the operator gives at most "
                 f"{tensor.shape}; the file is damaged: export it again"
             )
-
-
-def _reset_shapes(node: LiveNode) -> None:
-    for tensor in node.outputs:
-        tensor.shape = tensor.max_shape
-
-
-def _no_data_yet(node: Node, request: Request) -> Any:
-    """At build there is no data; zero is a position every program accepts, and the first call plans again."""
-    return 0 if isinstance(request, Read) else None
 
 
 def _routes(live: PlanState) -> tuple[Route, ...]:

@@ -8,11 +8,11 @@ nothing. What a kernel says that live values choose (`// live VEC: 1, 2, 4`) is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
-from liveshape.graph import SymInt, Tensor
+from liveshape.graph import Shape, SymInt, Tensor
 from liveshape.kernels.requests import Read
 from liveshape.plan.plan_state import PlanState
 
@@ -34,8 +34,8 @@ def explore(live: PlanState, many: bool = True) -> int:
     graph = live.plan.graph
     inputs = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
     scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
-    places = {(axis, most) for tensor in inputs for axis, most in enumerate(tensor.max_shape) if most > 1}
-    bounds = sorted({most for _, most in places})
+    places = _places(inputs)
+    bounds = _bounds(places)
     depends_on_scalars = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
     ends = _state_lengths(live) if depends_on_scalars else set()
     _plan_at(live, 0)  # the bound, and the scalars of the file
@@ -60,16 +60,41 @@ def explore(live: PlanState, many: bool = True) -> int:
                 skipped += 1
                 continue
             tried += 1
-            sizes = {place: least for group, least in shrunk for place in group}
-            for tensor in inputs:
-                live.set(
-                    tensor, tuple(min(sizes.get(place, place[1]), place[1]) for place in enumerate(tensor.max_shape))
-                )
+            for tensor, shape in zip(inputs, _shapes(inputs, shrunk), strict=True):
+                live.set(tensor, shape)
             for place, value in enumerate(scalars):
                 live.set(value, number + place * step)
             _plan_at(live, number)
     live.restore()
     return skipped
+
+
+def input_trials(inputs: Sequence[Tensor]) -> Iterator[list[Shape]]:
+    """Shapes of inputs to plan at: their bounds, just below, and then what routes are looked for at.
+
+    >>> next(input_trials([Tensor("x", "float32", (3, 4))]))
+    [(3, 4)]
+    """
+    places = _places(inputs)
+    yield [tensor.max_shape for tensor in inputs]
+    yield from ([tuple(max(size - less, 1) for size in tensor.max_shape) for tensor in inputs] for less in range(1, 8))
+    yield from (_shapes(inputs, shrunk) for _, shrunk in _trials(_bounds(places), places))
+
+
+def _places(inputs: Sequence[Tensor]) -> set[Place]:
+    return {(axis, most) for tensor in inputs for axis, most in enumerate(tensor.max_shape) if most > 1}
+
+
+def _bounds(places: Collection[Place]) -> list[int]:
+    return sorted({most for _, most in places})
+
+
+def _shapes(inputs: Sequence[Tensor], shrunk: Shrunk) -> list[Shape]:
+    """The bounds of inputs, with some dimensions shrunk."""
+    sizes = {place: least for group, least in shrunk for place in group}
+    return [
+        tuple(min(sizes.get(place, place[1]), place[1]) for place in enumerate(tensor.max_shape)) for tensor in inputs
+    ]
 
 
 def _trials(bounds: list[int], places: set[Place]) -> Iterator[tuple[int, Shrunk]]:

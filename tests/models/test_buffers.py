@@ -14,6 +14,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import OperatorCall, PteFile, VkGraph, VkSymInt, open_program
 from liveshape.lower.building import Builder
+from liveshape.lower.delegate_arguments import AtBounds
 from liveshape.lower.delegates import InlinedDelegate
 from liveshape.lower.lowering import lower
 from tests.support.programs import Input, TestProgram
@@ -143,4 +144,4 @@ def test_an_operator_without_arguments_is_an_error_of_ours() -> None:
     for name in ("mul", "et_vk.prepack.default"):
         graph = VkGraph("0", (OperatorCall(0, name, ()),), (VkSymInt(0),), (), (), ())
         with pytest.raises(FormatError, match="0 arguments given"):
-            InlinedDelegate(Builder(cast(PteFile, None), {}), graph, "", True).call([], (), "instruction 0")
+            InlinedDelegate(Builder(cast(PteFile, None), {}), graph, "", True, AtBounds()).call([], (), "instruction 0")

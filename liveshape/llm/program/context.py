@@ -17,9 +17,9 @@ from liveshape.graph.elements import prod
 from liveshape.graph.state import State
 from liveshape.graph.traits import Role
 from liveshape.llm.program.rotary_tables import changed_frequencies, resized_tables
-from liveshape.llm.program.shape_inference import ShapeInference, substituted
 from liveshape.llm.program.sliding_windows import without_windows
 from liveshape.llm.program.token_graph import CONTEXT, MOST_CONTEXT, at_positions, context_of, parameters_of, signature
+from liveshape.lower.shape_inference import ShapeInference, substituted
 
 _MOST_ELEMENTS = 1 << 32
 

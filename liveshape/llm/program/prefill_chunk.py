@@ -11,8 +11,8 @@ from typing import Any
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, Tensor, Value
-from liveshape.llm.program.shape_inference import ShapeInference, substituted
 from liveshape.llm.program.token_graph import LENGTH, at_positions, context_of, parameters_of, signature
+from liveshape.lower.shape_inference import ShapeInference, substituted
 
 # On an H200 prompts of 4,096 of a 1B took 59 ms in chunks of 2,048, and 83 ms in chunks of 512.
 MATRIX_CHUNK = 2048
