@@ -17,12 +17,14 @@ from liveshape.serve.chat_request import (
     ToolChoice,
     forced_call,
     sampling_options,
+    schema_option,
     stop_option,
 )
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.streaming import event
+from liveshape.serve.strict_schema import closed
 
 _HARMLESS = ("metadata", "service_tier", "inference_geo")
 _MODES = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
@@ -52,16 +54,19 @@ class AnthropicMessage:
         messages = [] if system is None else [{"role": "system", "content": system}]
         for each in fields.objects("messages", limits.messages):
             messages += _messages(each)
-        if messages and messages[-1]["role"] == "assistant":
-            raise Refusal(400, "no answer goes on from the assistant's message: end with one of the user", "messages")
+        form, effort = _output(fields, limits)
+        if form and tools and choice.mode != "none":
+            raise Refusal(
+                400, "output_config.format allows no calls: leave out tools, or set tool_choice", "output_config"
+            )
         chat = ChatRequest(
             messages=messages,
-            options=options,
+            options={**options, **form},
             tools=tools,
             choice=choice,
             parallel=parallel,
             stream=fields.flag("stream"),
-            template=_thinking(fields),
+            template={**_thinking(fields), **effort},
         )
         fields.ignore(*_HARMLESS)
         fields.done()
@@ -200,6 +205,8 @@ def _tools(tools: list[Fields]) -> list[dict[str, Any]]:
         name, about, form = tool.text("name"), tool.text("description"), tool.needed("input_schema")
         if not isinstance(form, dict):
             raise tool.wrong("input_schema", "a JSON schema")
+        if tool.flag("strict"):
+            form = closed(form, tool.path("input_schema"), all_required=False)
         described = {"name": name} if about is None else {"name": name, "description": about}
         made.append({"type": "function", "function": {**described, "parameters": form}})
     return made
@@ -227,6 +234,21 @@ def _thinking(fields: Fields) -> dict[str, Any]:
         return {}
     asked.needed("type")
     return {"enable_thinking": asked.choice("type", ("enabled", "disabled", "adaptive")) != "disabled"}
+
+
+def _output(fields: Fields, limits: RequestLimits) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The form of the answer, as an option of the generation, and the effort, as a variable of the template."""
+    asked = fields.inner("output_config") or Fields({})
+    form, effort = asked.inner("format"), asked.text("effort")
+    asked.done()
+    given = {} if effort is None else {"reasoning_effort": effort}
+    if form is None:
+        return {}, given
+    form.needed("type")
+    form.choice("type", ("json_schema",))
+    schema = form.needed("schema")
+    form.done()
+    return schema_option(closed(schema, "output_config", all_required=False), "output_config", limits), given
 
 
 # Answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from liveshape.serve.openai_chat import ChatCompletion
 from liveshape.serve.openai_completions import Completion
 from liveshape.serve.openai_embeddings import EmbeddingRequest
 from liveshape.serve.openai_messages import template_messages, template_tools
+from liveshape.serve.other_routes import advice
 from liveshape.serve.page import headers as page_headers
 from liveshape.serve.page import page
 from liveshape.serve.refusals import ANTHROPIC, Refusal, error_body, refusal_of, refused
@@ -62,7 +63,7 @@ def app_of(service: Service) -> Starlette:
     return Starlette(
         routes=[Route(path, _answered(endpoint), methods=[method]) for path, (method, endpoint) in table.items()],
         middleware=[*outside, Middleware(Authorization, service=service)],
-        exception_handlers={HTTPException: _no_route},
+        exception_handlers={HTTPException: _no_route(list(table))},
     )
 
 
@@ -87,12 +88,23 @@ def _refused(request: Request, refusal: Refusal, error: Exception) -> Response:
     return JsonBody(error_body(refusal, request.url.path), refusal.status, refusal.headers)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    known = {404: f"there is nothing at {path[:200]}", 405: f"{request.method} is not answered at {path[:200]}"}
-    refusal = Refusal(error.status_code, known.get(error.status_code, error.detail))
-    return JsonBody(error_body(refusal, path), error.status_code, dict(error.headers or {}))
+def _no_route(routes: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What is said of a path without a route: which one does it here."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.url.path
+        headers = dict(error.headers or {})
+        message = error.detail
+        if error.status_code == 404:
+            instead = advice(path, routes)
+            message = f"there is nothing at {path[:200]}" + ("" if instead is None else f": {instead}")
+        elif error.status_code == 405:
+            allowed = headers.get("Allow", "another method")
+            message = f"{request.method} is not answered at {path[:200]}: {allowed} is"
+        return JsonBody(error_body(Refusal(error.status_code, message), path), error.status_code, headers)
+
+    return answer
 
 
 class _Routes:

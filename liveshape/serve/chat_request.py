@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from liveshape.llm.generation.constraint import grammar_of
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ class ChatRequest:
         return frozenset() if self.choice.mode == "none" else frozenset(each["function"]["name"] for each in self.tools)
 
     def prompt(self, tokenizer: Tokenizer) -> list[int]:
-        """The token ids of the rendered messages."""
+        """The token ids of the rendered messages; an answer goes on from a last message of the assistant."""
         if tokenizer.chat_template is None:
             raise Refusal(
                 400,
@@ -57,13 +58,25 @@ class ChatRequest:
             )
         if self.tools and not tokenizer.takes_tools:
             raise Refusal(400, "the chat template of this model takes no tools", "tools")
-        said = self.messages
+        said, last = list(self.messages), self.messages[-1] if self.messages else {}
+        prefilled = last.get("role") == "assistant"
+        if prefilled and last.get("tool_calls"):
+            raise Refusal(
+                400, "the last message has calls of tools: add their results, which the answer needs", "messages"
+            )
+        if prefilled and not last["content"]:
+            said.pop()
+            prefilled = False
         if "developer" not in tokenizer.chat_template:
             said = [{**each, "role": "system"} if each["role"] == "developer" else each for each in said]
         named = {name: value for name, value in self.template.items() if name in tokenizer.chat_template}
         tools = list(self.tools) if self.choice.mode != "none" else None
+        if prefilled:
+            named.pop("add_generation_prompt", None)
         with refused("messages"):
-            ids: list[int] = tokenizer.apply_chat_template(said, tools=tools or None, **named)
+            ids: list[int] = tokenizer.apply_chat_template(
+                said, tools=tools or None, continue_final_message=prefilled, **named
+            )
         return ids
 
     def requests(self, ids: list[int]) -> list[tuple[list[int], dict[str, Any]]]:
@@ -138,6 +151,17 @@ def check_schema(schema: Any, field: str, limits: RequestLimits) -> None:
     if length > limits.schema_characters:
         most = limits.schema_characters
         raise Refusal(400, f"the JSON schema has {length:,} characters, at most {most:,} are taken", field)
+
+
+def schema_option(schema: Any, field: str, limits: RequestLimits) -> dict[str, Any]:
+    """The option of an answer that follows a JSON schema, which is checked.
+
+    Example: `options |= schema_option({"type": "object"}, "response_format", limits)`.
+    """
+    check_schema(schema, field, limits)
+    with refused(field):
+        grammar_of(json_schema=schema)
+    return {"json_schema": schema}
 
 
 def seeded(ids: list[int], options: Mapping[str, Any], count: int) -> list[tuple[list[int], dict[str, Any]]]:

@@ -26,6 +26,7 @@ class FleetOptions:
 
     model: str | None = None  # the shipped one if nobody says
     name: str | None = None  # what clients call it
+    any_model: bool = False  # whether they may call it anything
     api_key_file: str | None = None
     sequences: int = SEQUENCES
     cache_bytes: int | None = None

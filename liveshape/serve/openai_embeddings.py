@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from liveshape.llm.arguments import text_of
 from liveshape.llm.embedding.text_encoder import TextEncoder
 from liveshape.llm.embedding.vector_pooling import Vector
 from liveshape.llm.generation.prompts import is_batch
@@ -17,7 +18,7 @@ from liveshape.serve.request_limits import RequestLimits
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """Texts as token ids, and the form of their vectors."""
+    """Texts, encoded, and the form of their vectors."""
 
     texts: Sequence[list[int]]
     base64: bool
@@ -55,8 +56,15 @@ def _texts(fields: Fields, encoder: TextEncoder, limits: RequestLimits) -> list[
     several = given if is_batch(given) else [given]
     if len(several) > limits.embedded_texts:
         raise Refusal(400, f"input has {len(several):,} texts, at most {limits.embedded_texts:,} are taken", "input")
+    if any(isinstance(each, list) and each for each in several):
+        raise Refusal(
+            400,
+            "input has token ids, which may be those of another tokenizer and give wrong vectors: send texts (in "
+            "LangChain OpenAIEmbeddings(check_embedding_ctx_length=False))",
+            "input",
+        )
     with refused("input"):
-        return [encoder.encode(each) for each in several]
+        return [encoder.encode(text_of(each or "", "input")) for each in several]
 
 
 def _base64(vector: Vector) -> str:

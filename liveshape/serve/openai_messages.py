@@ -8,6 +8,7 @@ from typing import Any
 
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal
+from liveshape.serve.strict_schema import closed
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -106,7 +107,8 @@ def template_tools(tools: list[Fields]) -> list[dict[str, Any]]:
         if form is not None and not isinstance(form, Mapping):
             raise function.wrong("parameters", "a JSON schema")
         names.add(name)
-        function.ignore("strict")  # it asks for what is done anyway where a call is required
+        if function.flag("strict") and form is not None:
+            form = closed(form, function.path("parameters"))
         function.done()
         described = {"name": name} if about is None else {"name": name, "description": about}
         made.append({"type": "function", "function": {**described, "parameters": form or {"type": "object"}}})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from liveshape.llm.generation.constraint import grammar_of
 from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.answers import Answers
-from liveshape.serve.chat_request import check_schema, sampling_options, stop_option
+from liveshape.serve.chat_request import sampling_options, schema_option, stop_option
 from liveshape.serve.fields import Fields
-from liveshape.serve.refusals import Refusal, refused
+from liveshape.serve.refusals import Refusal
 from liveshape.serve.request_limits import RequestLimits
+from liveshape.serve.strict_schema import closed
 
 _HARMLESS = (
     "user",
@@ -55,10 +55,9 @@ def _form(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
         if described is None or "schema" not in described:
             raise Refusal(400, "json_schema.schema is missing", "response_format.json_schema")
         schema = described.raw("schema")
-        check_schema(schema, "response_format", limits)
-    with refused("response_format"):
-        grammar_of(json_schema=schema)
-    return {"json_schema": schema}
+        if described.flag("strict"):
+            schema = closed(schema, "response_format")
+    return schema_option(schema, "response_format", limits)
 
 
 def usage_wanted(fields: Fields, stream: bool) -> bool:

@@ -55,7 +55,8 @@ class Replica:
             found = adapter_of(ray.get_runtime_context().get_accelerator_ids().get("GPU", []), list_adapters())
             device = None if found is None else str(found)
         key = None if options.api_key_file is None else read_text(Path(options.api_key_file)).strip()
-        self._service = Service([options.name or model_name(options.model)], key)
+        names = [options.name or model_name(options.model)]
+        self._service = Service(names, key, any_model=options.any_model)
         if options.embeddings is not None:
             encoder, pooling = options.embeddings, options.pooling
             self._service.embedder = Embedder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Service:
     engine: AsyncEngine | None = None
     embedder: Embedder | None = None
     metrics: Metrics = field(default_factory=Metrics)
+    any_model: bool = False  # whether a request may ask for the model by any name
     created: int = field(default_factory=lambda: int(time.time()))
 
     def ready(self) -> AsyncEngine:
@@ -54,11 +56,19 @@ class Service:
 
     def model_of(self, fields: Fields) -> str:
         """The name of the model that a request asks for; without one, the model that is here."""
-        return _asked(fields, self.names)
+        return self._asked(fields, self.names)
 
     def encoder_of(self, fields: Fields) -> str:
         """The name of the encoder that a request for embeddings asks for."""
-        return _asked(fields, (self.embeds().name,))
+        return self._asked(fields, (self.embeds().name,))
+
+    def _asked(self, fields: Fields, names: Sequence[str]) -> str:
+        name = fields.text("model")
+        if name is None or (self.any_model and name not in names):
+            return names[0]
+        if name not in names:
+            raise unknown_model(name, names)
+        return name
 
     def health(self, now: float) -> str:
         """`ok`, `loading`, or `stalled` where requests wait and nothing moves."""
@@ -69,7 +79,8 @@ class Service:
 
 
 def model_name(model: str | None) -> str:
-    """The name of a model as clients ask for it: of its folder or file, or on the Hub; None is the shipped one.
+    """The name of a model as clients ask for it: of its folder or file, or on the Hub; None is the shipped one. What is
+    behind a link, as in the Hub's cache, has the link's name.
 
     >>> model_name("owner/name"), model_name(None)
     ('owner/name', 'story')
@@ -79,16 +90,11 @@ def model_name(model: str | None) -> str:
     path = Path(model)
     if not path.exists():
         return model
-    path = path.resolve()
+    path = Path(os.path.abspath(path))
     found = path.parent if path.name == "model.pte" else path
+    if found.is_dir() and found.parent.name == "snapshots":  # a revision in the Hub's cache: models--owner--name
+        return found.parents[1].name.removeprefix("models--").replace("--", "/")
     return found.name if found.is_dir() else found.stem
-
-
-def _asked(fields: Fields, names: Sequence[str]) -> str:
-    name = fields.text("model")
-    if name is not None and name not in names:
-        raise unknown_model(name, names)
-    return names[0] if name is None else name
 
 
 def unknown_model(name: str, names: Sequence[str]) -> Refusal:
@@ -97,4 +103,6 @@ def unknown_model(name: str, names: Sequence[str]) -> Refusal:
     >>> unknown_model("gpt", ["story"]).status
     404
     """
-    return Refusal(404, f"the model {name!r:.80} is not here: {', '.join(names)} is", "model", "model_not_found")
+    here = f"the model {name!r:.80} is not here: {', '.join(names)} is"
+    advice = "ask for that, leave it out, or start the server with --name NAME or --any-model"
+    return Refusal(404, f"{here}; {advice}", "model", "model_not_found")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
+import pydantic
 import pytest
 
 from tests.serve.serving import Served, scripted, scripted_together, served
@@ -127,7 +128,6 @@ def test_a_call_that_must_be_is_one(client: anthropic.Anthropic) -> None:
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"stop_sequences": ["x" * 4097]}, "stop_sequences"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),
-        ({"messages": [*user("hi"), {"role": "assistant", "content": "Hel"}]}, "messages"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
         ({"extra_body": {"magic": 1}}, "magic"),
         ({"messages": user("hi " * 5000)}, "messages"),
@@ -143,6 +143,29 @@ def test_what_is_wrong_is_refused_with_its_field(
     assert body["type"] == "error"
     assert body["error"]["type"] == "invalid_request_error"
     assert body["error"]["message"].startswith(f"{field}:")
+
+
+def test_an_answer_goes_on_from_what_the_assistant_began(client: anthropic.Anthropic) -> None:
+    begun = [*user("hi"), {"role": "assistant", "content": "Hel"}]
+    assert ask(client, "", messages=begun).content[0].text == "lo, you."
+    counted = client.messages.count_tokens(model="story", messages=begun).input_tokens
+    assert 0 < counted - client.messages.count_tokens(model="story", messages=user("hi")).input_tokens <= len("Hel")
+
+
+class Answer(pydantic.BaseModel):
+    yes: Literal["yes"]
+    number: Literal[4]
+
+
+def test_an_answer_of_a_given_form(client: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "story", "max_tokens": 80, "messages": user("hi")}
+    message = client.messages.parse(**asked, output_format=Answer)
+    assert message.parsed_output == Answer(yes="yes", number=4)
+    schema = {"type": "object", "properties": {"n": {"enum": [1]}}, "required": ["n"]}
+    form = {"format": {"type": "json_schema", "schema": schema}, "effort": "low"}
+    assert ask(client, "hi", extra_body={"output_config": form}).content[0].text.replace(" ", "") == '{"n":1}'
+    with pytest.raises(anthropic.BadRequestError, match="allows no calls"):
+        ask(client, "hi", tools=[TOOL], extra_body={"output_config": form})
 
 
 def test_another_model_is_not_found(client: anthropic.Anthropic) -> None:

@@ -1,4 +1,4 @@
-"""/v1/embeddings with OpenAI's own client: texts and token ids to vectors, and what is refused."""
+"""/v1/embeddings with OpenAI's own client: texts to vectors, and what is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def expected(ids: list[int]) -> np.ndarray:
     return (mean / mean.norm()).numpy()
 
 
-def test_texts_and_token_ids_have_one_answer(server: Served, client: openai.OpenAI) -> None:
+def test_several_texts_have_the_vectors_of_each(server: Served, client: openai.OpenAI) -> None:
     encoder = server.service.embeds().encoder
     rows = [encoder.encode(text) for text in TEXTS]
     several = client.embeddings.create(model="tiny", input=TEXTS)
@@ -49,13 +49,17 @@ def test_texts_and_token_ids_have_one_answer(server: Served, client: openai.Open
     assert several.usage.prompt_tokens == several.usage.total_tokens == sum(map(len, rows))
     for each, ids in zip(several.data, rows, strict=True):
         np.testing.assert_allclose(each.embedding, expected(ids), atol=1e-5)
-    by_ids = client.embeddings.create(model="tiny", input=rows)
-    alone = (
-        client.embeddings.create(model="tiny", input=TEXTS[0]),
-        client.embeddings.create(model="tiny", input=rows[0]),
-    )
-    assert [each.embedding for each in by_ids.data] == [each.embedding for each in several.data]
-    assert all(each.data[0].embedding == several.data[0].embedding for each in alone)
+    alone = client.embeddings.create(model="tiny", input=TEXTS[0])
+    assert alone.data[0].embedding == several.data[0].embedding
+
+
+def test_token_ids_are_refused_with_what_to_set(client: openai.OpenAI) -> None:
+    """They are those of tiktoken where LangChain sends them."""
+    given: Any
+    for given in ([5, 6], [[5, 6], [7]]):
+        with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False") as found:
+            client.embeddings.create(model="tiny", input=given)
+        assert found.value.param == "input"
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
@@ -75,10 +79,10 @@ def test_both_forms_are_the_same_vector(server: Served, client: openai.OpenAI, f
         ({"input": ""}, "input", "is empty"),
         ({"input": []}, "input", "is empty"),
         ({"input": ["a", ""]}, "input", "is empty"),
-        ({"input": [["a"]]}, "input", "integers"),
-        ({"input": ["a", 1]}, "input", "integers"),
-        ({"input": {"text": "a"}}, "input", "integers"),
-        ({"input": [1, 9999]}, "input", "is no token"),
+        ({"input": [["a"]]}, "input", "token ids"),
+        ({"input": ["a", 1]}, "input", "token ids"),
+        ({"input": {"text": "a"}}, "input", "is a text"),
+        ({"input": 5}, "input", "is a text"),
         ({"input": "a" * 200}, "input", "shorten it"),
         ({"input": ["a"] * 2049}, "input", "at most 2,048"),
         ({"input": "a", "dimensions": 8}, "dimensions", "have 16"),
@@ -139,9 +143,9 @@ def test_a_full_queue_and_a_lost_device(tmp_path: Path) -> None:
         assert (status, headers["retry-after"]) == (429, "1")
     _, engine = scripted({"hi": "Hello, you."})
     with served(engine, embedder=Embedder("tiny", load)) as made:
-        before = made.told("/v1/embeddings", {"input": [7] * STATIC})
+        before = made.told("/v1/embeddings", {"input": "a" * STATIC})
         opened[-1].gone = True
-        assert made.told("/v1/embeddings", {"input": [7] * STATIC}) == before
+        assert made.told("/v1/embeddings", {"input": "a" * STATIC}) == before
         assert len(opened) == 3
 
 
@@ -151,7 +155,7 @@ def test_the_command_serves_both(tmp_path: Path) -> None:
     words = ["--embeddings", str(folder), "--pooling", "cls", "--max-sequences", "2", "--cache-size", "3MiB"]
     with process("story", *words) as (_, lines, port):
         assert any(line["event"] == "ready" for line in lines)
-        status, told = ask(port, "/v1/embeddings", {"input": [7, 8, 9], "model": "tiny"})
+        status, told = ask(port, "/v1/embeddings", {"input": "cat", "model": "tiny"})
         assert status == 200
         first = hidden([7, 8, 9])[0][0]
         np.testing.assert_allclose(told["data"][0]["embedding"], (first / first.norm()).numpy(), atol=1e-5)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from liveshape.serve.page import headers as page_headers
 from liveshape.serve.page import page
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.request_log import JsonLines, logger
+from liveshape.serve.service import model_name
 from tests.llm.texts import FakeModel, chatty, plain
 from tests.serve.serving import PATIENCE, Served, scripted, served, until
 
@@ -142,7 +144,60 @@ def test_what_is_not_there_is_told_in_the_shape_of_its_route(server: Served) -> 
     assert (status, json.loads(body)["error"]["type"]) == (404, "invalid_request_error")
     status, _, body = server.ask("/v1/messages/nothing")
     assert (status, json.loads(body)["error"]["type"]) == (404, "not_found_error")
-    assert server.ask("/v1/chat/completions")[0] == 405
+    status, _, body = server.ask("/v1/chat/completions")
+    assert (status, "POST is" in json.loads(body)["error"]["message"]) == (405, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/responses", "/v1/chat/completions answers here"),
+        ("/api/chat", "/v1/chat/completions is a chat"),
+        ("/api/generate", "/v1/completions goes on"),
+        ("/api/tags", "/v1/models lists"),
+        ("/api/blobs/sha256", "http://HOST:PORT/v1"),
+        ("/props", "/v1/models has the context"),
+        ("/completion", "/v1/completions goes on"),
+        ("/infill", "prompt and suffix"),
+        ("/v1/rerank", "no route ranks"),
+        ("/rerank", "no route ranks"),
+        ("/chat/completions", "base URL that ends in /v1"),
+        ("/v1/v1/chat/completions", "base URL has /v1 once"),
+        ("/openai/v1/models/", "the path is /v1/models:"),
+        ("/v1/v1/messages", "a base URL without it"),
+        ("/v1", "base URL of OpenAI's clients"),
+        ("/v1/audio/speech", "text and vectors alone"),
+    ],
+)
+def test_a_path_of_another_server_is_told_what_does_it_here(server: Served, path: str, said: str) -> None:
+    for body in (None, {}):
+        status, _, content = server.ask(path, body)
+        assert status == 404
+        error = json.loads(content)["error"]
+        assert said in error["message"]
+
+
+def test_a_server_may_answer_to_any_name_of_a_model() -> None:
+    _, engine = scripted(SAYS)
+    with served(engine, any_model=True) as made:
+        for route in ("/v1/chat/completions", "/v1/messages"):
+            assert made.told(route, {**CHAT, "model": "gpt-4o-mini", "max_tokens": 9})["model"] == "story"
+            assert made.told(route, {**CHAT, "model": "other", "max_tokens": 9})["model"] == "other"
+        assert made.ask("/v1/chat/completions", {**CHAT, "model": 4})[0] == 400
+
+
+def test_a_model_has_the_name_of_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the cache of the Hub, whose files are named by their digest."""
+    blob, revision = tmp_path / "blobs" / "0a1b", tmp_path / "models--owner--a-model" / "snapshots" / "5c4d"
+    blob.parent.mkdir()
+    blob.write_bytes(b"GGUF")
+    revision.mkdir(parents=True)
+    (revision / "model-Q4_1.gguf").symlink_to(blob)
+    (revision / "model.pte").symlink_to(blob)
+    assert model_name(str(revision / "model-Q4_1.gguf")) == "model-Q4_1"
+    assert model_name(str(revision)) == model_name(str(revision / "model.pte")) == "owner/a-model"
+    monkeypatch.chdir(blob.parent)
+    assert model_name(".") == "blobs"
 
 
 def test_a_full_queue_says_when_to_ask_again() -> None:

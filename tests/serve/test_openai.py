@@ -224,6 +224,35 @@ def test_an_answer_of_a_given_form(client: openai.OpenAI) -> None:
     assert client.chat.completions.create(model="story", messages=user("hi")).choices[0].message.content
 
 
+def test_a_strict_form_is_closed(client: openai.OpenAI) -> None:
+    """All properties are required and there are no others, in tools that must be called, too."""
+    schema = {"type": "object", "properties": {"n": {"enum": [1]}, "in": {"properties": {"m": {"enum": [2]}}}}}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
+    asked: Any = {"model": "story", "messages": user("hi"), "max_tokens": 80, "seed": 3}
+    answer = client.chat.completions.create(**asked, response_format=form).choices[0].message
+    assert json.loads(answer.content or "") == {"n": 1, "in": {"m": 2}}
+    tool: Any = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}
+    answer = client.chat.completions.create(**asked, tools=[tool], tool_choice="required").choices[0].message
+    assert json.loads(answer.tool_calls[0].function.arguments) == {"n": 1, "in": {"m": 2}}
+    form["json_schema"]["schema"] = {"type": "object", "additionalProperties": {"type": "integer"}}
+    with pytest.raises(openai.BadRequestError, match="leave strict out"):
+        client.chat.completions.create(**asked, response_format=form)
+
+
+def test_an_answer_goes_on_from_what_the_assistant_began(client: openai.OpenAI) -> None:
+    begun: Any = [*user("hi"), {"role": "assistant", "content": "Hel"}]
+    for stream in (False, True):
+        answer: Any = client.chat.completions.create(model="story", messages=begun, stream=stream)
+        text = "".join(each.choices[0].delta.content or "" for each in answer) if stream else None
+        assert (text or answer.choices[0].message.content) == "lo, you."
+    empty: Any = [*user("hi"), {"role": "assistant", "content": ""}]
+    assert client.chat.completions.create(model="story", messages=empty).choices[0].message.content == "Hello, you."
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    called: Any = [*user("hi"), {"role": "assistant", "content": "So.", "tool_calls": [call]}]
+    with pytest.raises(openai.BadRequestError, match="add their results"):
+        client.chat.completions.create(model="story", messages=called)
+
+
 def test_texts_to_go_on_from(client: openai.OpenAI) -> None:
     opening = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     answer = client.completions.create(model="story", prompt=opening, max_tokens=50, logprobs=1)

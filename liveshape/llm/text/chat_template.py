@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -35,6 +36,21 @@ class ChatTemplate:
         given = {"messages": as_tables(messages), **{name: _plain(value, name) for name, value in variables.items()}}
         with _refusals("the chat template refuses these messages"), limited(given):
             return str(self._compiled.render(given))
+
+    def render_open(self, messages: Sequence[Any], **variables: Any) -> str:
+        """Render messages up to the end of the content of the last one, whose turn stays open.
+
+        Example: `template.render_open([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hel"}])`.
+        """
+        said = as_tables(messages)
+        if not said or not isinstance(said[-1].get("content"), str):
+            raise InputError("a message that is to be continued has a text as its content")
+        end = f"end-{secrets.token_hex(8)}"  # found again whatever the template makes of the content
+        said[-1]["content"] += end
+        text, found, _ = self.render(said, add_generation_prompt=False, **variables).rpartition(end)
+        if not found:
+            raise InputError("the chat template leaves the last message out, so no answer can go on from it")
+        return text
 
     @cached_property
     def _compiled(self) -> Any:

@@ -235,6 +235,7 @@ class Tokenizer:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = ...,
+        continue_final_message: bool = ...,
         tokenize: Literal[True] = ...,
         **variables: Any,
     ) -> list[int]: ...
@@ -245,6 +246,7 @@ class Tokenizer:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = ...,
+        continue_final_message: bool = ...,
         tokenize: Literal[False],
         **variables: Any,
     ) -> str: ...
@@ -254,6 +256,7 @@ class Tokenizer:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         tokenize: bool = True,
         tools: Sequence[Any] | None = None,
         chat_template: str | None = None,
@@ -263,6 +266,8 @@ class Tokenizer:
 
         A control token that is spelled out in a message or in tools is encoded as plain text: only those of the
         template become single ids. (`tokenize=False` returns the text, in which they cannot be told apart any more.)
+        With `continue_final_message` the text ends behind the content of the last message, so that an answer goes on
+        from it.
 
         Example: `tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], enable_thinking=False)`.
         """
@@ -278,7 +283,10 @@ class Tokenizer:
         names = {key: token for key, token in self._names.items() if token is not None}
         mark, (said, *others) = self._control_tokens.marked(given, tools, variables.pop("documents", None))
         known = {**names, **dict(zip(("tools", "documents"), others, strict=True)), **variables}
-        text = template.render(said, add_generation_prompt=add_generation_prompt, **known)
+        if continue_final_message:
+            text = template.render_open(said, **known)
+        else:
+            text = template.render(said, add_generation_prompt=add_generation_prompt, **known)
         if mark is None or mark not in text:
             return self.encode(text, add_special_tokens=False) if tokenize else text
         if not tokenize:

@@ -42,6 +42,7 @@ def serve(
     api_key: str | None = None,
     api_key_file: str | None = None,
     names: Sequence[str] = (),
+    any_model: bool = False,
     cors: Sequence[str] = (),
     chat_template: str | None = None,
     max_sequences: int = SEQUENCES,
@@ -76,7 +77,8 @@ def serve(
     key = _key(api_key, api_key_file)
     template = None if chat_template is None else read_text(chat_template)
     local = host in LOOPBACK
-    service = Service(names or [model_name(model)], key, cors, hosts=LOOPBACK if local else None)
+    hosts = LOOPBACK if local else None
+    service = Service(names or [model_name(model)], key, cors, hosts=hosts, any_model=any_model)
 
     opening = partial(
         _opened,

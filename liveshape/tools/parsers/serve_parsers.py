@@ -46,6 +46,11 @@ def add_commands(add: Add) -> None:
         "--name", metavar="NAME", action="append", default=[], help="what clients call the model; may be repeated"
     )
     serving.add_argument(
+        "--any-model",
+        action="store_true",
+        help="answer requests for any name of a model (gpt-4o-mini); else those for another one are refused",
+    )
+    serving.add_argument(
         "--cors", metavar="ORIGIN", action="append", default=[], help="a site whose pages may ask; * is any; repeatable"
     )
     serving.add_argument(
@@ -107,6 +112,7 @@ def _run_serve(arguments: argparse.Namespace) -> int:
         api_key=arguments.api_key,
         api_key_file=arguments.api_key_file,
         names=arguments.name,
+        any_model=arguments.any_model,
         cors=arguments.cors,
         chat_template=arguments.chat_template,
         max_sequences=arguments.max_sequences,
