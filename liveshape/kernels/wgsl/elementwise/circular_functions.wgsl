@@ -20,7 +20,7 @@ fn multiply_high(a: u32, b: u32) -> u32 {
 }
 
 // The 32 bits of two words from bit `start` on, where start is below 32.
-fn word_at(high: u32, low: u32, start: u32) -> u32 {
+fn bits_from(high: u32, low: u32, start: u32) -> u32 {
     return (high << start) | ((low >> 1u) >> (31u - start));
 }
 
@@ -34,22 +34,22 @@ fn large_angle(x: f32) -> vec2<u32> {
     let start = ((bits >> 23u) & 0xffu) - 120u;
     let word = min(start >> 5u, 4u);
     let shift = start & 31u;
-    let high = word_at(digits[word], digits[word + 1u], shift);
-    let middle = word_at(digits[word + 1u], digits[word + 2u], shift);
-    let low = word_at(digits[word + 2u], digits[word + 3u], shift);
+    let high = bits_from(digits[word], digits[word + 1u], shift);
+    let middle = bits_from(digits[word + 1u], digits[word + 2u], shift);
+    let low = bits_from(digits[word + 2u], digits[word + 3u], shift);
     // The lower 96 bits of the product: two of the quarter, then its fraction.
     let carried = multiply_high(mantissa, low);
     let second = mantissa * middle + carried;
     let carry = select(0u, 1u, second < carried);
     let first = mantissa * high + multiply_high(mantissa, middle) + carry;
-    var fraction = vec2<u32>(word_at(first, second, 2u), word_at(second, mantissa * low, 2u));
+    var fraction = vec2<u32>(bits_from(first, second, 2u), bits_from(second, mantissa * low, 2u));
     // To the nearest quarter.
     let above = fraction.x >> 31u;
     if (above == 1u) {
         fraction = vec2<u32>(~fraction.x + select(0u, 1u, fraction.y == 0u), ~fraction.y + 1u);
     }
     let zeros = min(countLeadingZeros(fraction.x), 31u);
-    let rest = f32(word_at(fraction.x, fraction.y, zeros)) * 3.657295198e-10 * bitcast<f32>((127u - zeros) << 23u);
+    let rest = f32(bits_from(fraction.x, fraction.y, zeros)) * 3.657295198e-10 * bitcast<f32>((127u - zeros) << 23u);
     let negative = (bits >> 31u) ^ above;
     let quarter = (first >> 30u) + above;
     return vec2<u32>(select(quarter, 0u - quarter, (bits >> 31u) == 1u), bitcast<u32>(rest) | (negative << 31u));
