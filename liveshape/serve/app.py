@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from liveshape.llm.arguments import text_of, token_ids
+from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.answers import Answers, begin
 from liveshape.serve.anthropic_messages import AnthropicMessage
 from liveshape.serve.authorization import Authorization
@@ -33,6 +34,7 @@ from liveshape.serve.request_log import TOLD, RequestLog, log_failure
 from liveshape.serve.service import Service, unknown_model
 from liveshape.serve.streaming import ClientGone, EventStream, event, until_gone
 
+Read = TypeVar("Read")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -164,11 +166,11 @@ class _Routes:
         service, engine = self._service, self._service.ready()
         fields = await read_fields(request, service.limits)
 
-        def read() -> tuple[ChatCompletion, list[int]]:
+        def read(tokenizer: Tokenizer) -> tuple[ChatCompletion, list[int]]:
             asked = ChatCompletion.read(fields, service.model_of(fields), service.limits)
-            return asked, self._fitting(asked.chat.prompt(engine.tokenizer), "messages")
+            return asked, self._fitting(asked.chat.prompt(tokenizer), "messages")
 
-        asked, ids = await asyncio.to_thread(read)
+        asked, ids = await self._prepared(request, read)
         answers = await begin(engine, asked.chat.requests(ids), service.metrics)
         if asked.chat.stream:
             chunks = asked.chunks(answers, engine.tokenizer, ids, service.limits.ping_seconds)
@@ -179,13 +181,13 @@ class _Routes:
         service, engine = self._service, self._service.ready()
         fields = await read_fields(request, service.limits)
 
-        def read() -> Completion:
-            asked = Completion.read(fields, service.model_of(fields), engine.tokenizer, service.limits)
+        def read(tokenizer: Tokenizer) -> Completion:
+            asked = Completion.read(fields, service.model_of(fields), tokenizer, service.limits)
             for ids in asked.prompts:
                 self._fitting(ids, "prompt")
             return asked
 
-        asked = await asyncio.to_thread(read)
+        asked = await self._prepared(request, read)
         answers = await begin(engine, asked.requests(), service.metrics)
         if asked.stream:
             chunks = asked.chunks(answers, engine.tokenizer, service.limits.ping_seconds)
@@ -206,15 +208,16 @@ class _Routes:
         return JsonBody({"input_tokens": len(ids)})
 
     async def _message(self, request: Request, counts: bool = False) -> tuple[AnthropicMessage, list[int]]:
-        service, engine = self._service, self._service.ready()
+        service = self._service
+        service.ready()
         fields = await read_fields(request, service.limits)
 
-        def read() -> tuple[AnthropicMessage, list[int]]:
+        def read(tokenizer: Tokenizer) -> tuple[AnthropicMessage, list[int]]:
             asked = AnthropicMessage.read(fields, service.model_of(fields), service.limits, counts=counts)
-            ids = asked.chat.prompt(engine.tokenizer)
+            ids = asked.chat.prompt(tokenizer)
             return asked, ids if counts else self._fitting(ids, "messages")
 
-        return await asyncio.to_thread(read)
+        return await self._prepared(request, read, counts=counts)
 
     # Vectors
 
@@ -223,10 +226,12 @@ class _Routes:
         service.ready()
         embedder, fields = service.embeds(), await read_fields(request, service.limits)
 
-        def read() -> EmbeddingRequest:
-            return EmbeddingRequest.read(fields, service.encoder_of(fields), embedder.encoder, service.limits)
+        def read(tokenizer: Tokenizer) -> EmbeddingRequest:
+            encoder = embedder.encoder.with_tokenizer(tokenizer)
+            return EmbeddingRequest.read(fields, service.encoder_of(fields), encoder, service.limits)
 
-        asked = await asyncio.to_thread(read)
+        tokenizer, most = embedder.encoder.tokenizer, embedder.encoder.max_tokens
+        asked = await service.long.read(request, read, tokenizer, service.limits, holder="the encoder", context=most)
         request.scope[TOLD]["prompt_tokens"] = asked.tokens
         vectors = await until_gone(request.receive, embedder.vectors(asked.texts))
         return JsonBody(await asyncio.to_thread(asked.answer, vectors))
@@ -236,7 +241,7 @@ class _Routes:
     async def tokenize(self, request: Request) -> Response:
         engine, fields = self._service.ready(), await read_fields(request, self._service.limits)
 
-        def read() -> list[int]:
+        def read(tokenizer: Tokenizer) -> list[int]:
             self._service.model_of(fields)
             special = fields.flag("add_special_tokens", True)
             if "messages" in fields:
@@ -244,13 +249,13 @@ class _Routes:
                 tools = template_tools(fields.objects("tools", self._service.limits.tools))
                 fields.done()
                 with refused("messages"):
-                    return engine.tokenizer.apply_chat_template(messages, tools=tools or None)
+                    return tokenizer.apply_chat_template(messages, tools=tools or None)
             text = fields.needed("content")
             fields.done()
             with refused("content"):
-                return engine.tokenizer.encode(text_of(text, "content"), add_special_tokens=special)
+                return tokenizer.encode(text_of(text, "content"), add_special_tokens=special)
 
-        tokens = await asyncio.to_thread(read)
+        tokens = await self._prepared(request, read, counts=True)
         return JsonBody({"tokens": tokens, "count": len(tokens), "max_context": engine.max_context})
 
     async def detokenize(self, request: Request) -> Response:
@@ -266,6 +271,13 @@ class _Routes:
         return JsonBody({"content": await asyncio.to_thread(read)})
 
     # What the routes of text share
+
+    async def _prepared(self, request: Request, read: Callable[[Tokenizer], Read], counts: bool = False) -> Read:
+        """What `read` makes of a request with the model's tokenizer, which refuses a text that cannot fit unread."""
+        service, engine = self._service, self._service.ready()
+        holder, context = "the context of this model", engine.max_context
+        given = {"counted": context} if counts else {"context": context}
+        return await service.long.read(request, read, engine.tokenizer, service.limits, holder=holder, **given)
 
     def _fitting(self, ids: list[int], field: str) -> list[int]:
         """A prompt that the context has room for, with a token of the answer."""

@@ -50,11 +50,7 @@ class Completion:
         fields.only("best_of", 1, count, advice="n is")
         fields.only("echo", False)
         fields.only("suffix", "")
-        prompts = _prompts(fields, tokenizer)
-        if len(prompts) * count > limits.choices:
-            raise Refusal(
-                400, f"prompts times n are {len(prompts) * count}, at most {limits.choices} are taken", "prompt"
-            )
+        prompts = _prompts(fields, tokenizer, count, limits.choices)
         wanted = usage_wanted(fields, stream)
         fields.done()
         identity = f"cmpl-{secrets.token_hex(12)}"
@@ -100,9 +96,11 @@ class Completion:
         return {"id": self.identity, "object": "text_completion", "created": self.created, "model": self.model}
 
 
-def _prompts(fields: Fields, tokenizer: Tokenizer) -> list[list[int]]:
+def _prompts(fields: Fields, tokenizer: Tokenizer, count: int, most: int) -> list[list[int]]:
     given = fields.needed("prompt")
     several = given if is_batch(given) else [given]
+    if len(several) * count > most:
+        raise Refusal(400, f"prompts times n are {len(several) * count}, at most {most} are taken", "prompt")
     with refused("prompt"):
         return [
             prompt_ids(tokenizer, text_of(each, "a prompt") if isinstance(each, str) else token_ids(each), raw=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from liveshape.errors import EngineClosed, FormatError, InputError, LiveshapeError, QueueFull, UnsupportedError
 from liveshape.llm.generation.prompts import ContextError
+from liveshape.llm.text.token_bound import TooManyTokensError
 from liveshape.packages import MissingPackageError
 
 ANTHROPIC = "/v1/messages"  # the path of the routes that answer in Anthropic's shape
@@ -60,7 +61,7 @@ def refusal_of(error: Exception, field: str | None = None) -> Refusal:
     match error:
         case Refusal():
             return error
-        case ContextError():
+        case ContextError() | TooManyTokensError():
             return Refusal(400, str(error), field, "context_length_exceeded")
         case InputError() | FormatError() | UnsupportedError() | MissingPackageError():
             return Refusal(400, str(error), field)

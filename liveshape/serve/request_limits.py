@@ -16,6 +16,7 @@ class RequestLimits:
     stops: int = 16
     stop_characters: int = 4096  # of one of them
     schema_characters: int = 1 << 18
+    counted_characters: int = 1 << 20  # of a text whose tokens are counted, or more where the context holds more
     choices: int = 16  # n, or prompts times n
     embedded_texts: int = 2048  # of one request, as OpenAI takes them
     ping_seconds: float = 15  # of silence, before a stream says that it is there

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 
@@ -18,6 +19,7 @@ from liveshape.serve.app import app_of
 from liveshape.serve.request_log import log
 from liveshape.serve.service import Service
 
+_THREADS = 32
 _LAST_BYTES = 5  # seconds for clients to read the end of an answer
 
 
@@ -46,9 +48,15 @@ class GracefulServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests are read and queued in threads: one that is slow must not keep the others waiting.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "liveshape requests"))
+        await super().serve(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         engine, embedder = self._service.engine, self._service.embedder
         closing = None if engine is None else asyncio.create_task(engine.close(self._grace))
+        self._service.long.close()
         await super().shutdown(sockets)
         if embedder is not None:
             await asyncio.to_thread(embedder.close)

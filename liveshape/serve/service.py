@@ -11,6 +11,7 @@ from pathlib import Path
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.serve.embedder import Embedder
 from liveshape.serve.fields import Fields
+from liveshape.serve.long_requests import LongRequests
 from liveshape.serve.metrics import Metrics
 from liveshape.serve.refusals import Refusal
 from liveshape.serve.request_limits import RequestLimits
@@ -32,6 +33,7 @@ class Service:
     embedder: Embedder | None = None
     metrics: Metrics = field(default_factory=Metrics)
     any_model: bool = False  # whether a request may ask for the model by any name
+    long: LongRequests = field(default_factory=LongRequests)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def ready(self) -> AsyncEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -80,12 +81,22 @@ class TextEncoder:
         """Whether the device was lost: load the encoder again."""
         return self._device.lost
 
+    def with_tokenizer(self, tokenizer: Tokenizer) -> TextEncoder:
+        """The same encoder, its texts encoded by another tokenizer of the same vocabulary.
+
+        Example: `encoder.with_tokenizer(encoder.tokenizer.limited(512, "this server"))`.
+        """
+        made = copy.copy(self)
+        made.tokenizer = tokenizer
+        return made
+
     def encode(self, text: Any) -> list[int]:
         """The token ids of a text, or ids as they are given, checked.
 
         Example: `encoder.encode("Hello")`.
         """
-        ids = self.tokenizer.encode(text_of(text, "a text")) if isinstance(text, str) else token_ids(text)
+        limited = self.tokenizer.limited(self.max_tokens, "the encoder")
+        ids = limited.encode(text_of(text, "a text")) if isinstance(text, str) else token_ids(text)
         if not ids or (isinstance(text, str) and not text):
             raise InputError("a text is empty: there is nothing to embed")
         wrong = next((each for each in ids if not 0 <= each < self.tokenizer.vocab_size), None)

@@ -13,7 +13,7 @@ from liveshape.llm.generation.host_sampling import host_sampler
 from liveshape.llm.generation.host_stream import HostChooser
 from liveshape.llm.generation.logprobs import logprob_count
 from liveshape.llm.generation.options import LogitsProcessor, Prompt, Sampler
-from liveshape.llm.generation.prompts import ModelInfo, max_new_tokens, prompt_ids
+from liveshape.llm.generation.prompts import ModelInfo, fitting_ids, max_new_tokens
 from liveshape.llm.generation.stats import Stats, now_ms
 from liveshape.llm.generation.stopping import StopWatch
 from liveshape.llm.sampling_settings import Sampling
@@ -99,7 +99,7 @@ def _prompt(
 ) -> tuple[list[int], int]:
     """The token ids of a prompt, checked against vocabulary and context, and how many tokens may follow."""
     stats.inference_start_ms = now_ms()
-    ids = prompt_ids(tokenizer, prompt, model.bos_id, raw=raw)
+    ids = fitting_ids(tokenizer, prompt, model.max_context, model.trained_context, begin=model.bos_id, raw=raw)
     stats.token_encode_end_ms = now_ms()
     limit = max_new_tokens(len(ids), model, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)

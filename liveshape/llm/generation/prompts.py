@@ -11,6 +11,7 @@ from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import text_of, token_ids
 from liveshape.llm.generation.options import Prompt, Prompts
 from liveshape.llm.program.context import larger_context
+from liveshape.llm.text.token_bound import TooManyTokensError
 from liveshape.llm.text.tokenizer import Tokenizer
 
 
@@ -34,14 +35,16 @@ class ModelInfo(Protocol):
 
 
 class ContextError(InputError):
-    """A prompt exceeds the context length of the model; `tokens` and `context` are both lengths.
+    """A prompt exceeds the context length of the model; `tokens` and `context` are both lengths, and `length` is that
+    of the prompt in words: of a text that cannot fit it is the least, since that is not encoded.
 
     Example: `except ContextError as error: print(error.tokens, error.context)`.
     """
 
-    def __init__(self, tokens: int, context: int, trained: int | None = None) -> None:
+    def __init__(self, tokens: int, context: int, trained: int | None = None, *, at_least: bool = False) -> None:
+        self.length = ("at least " if at_least else "") + counted(tokens, "token")
         super().__init__(
-            f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
+            f"the prompt is {self.length} long, the context of this model is {context:,}: "
             f"shorten the prompt, or {larger_context(trained, tokens)}"
         )
         self.tokens, self.context = tokens, context
@@ -76,6 +79,28 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *
     return [begin]
 
 
+def fitting_ids(
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    context: int,
+    trained: int | None,
+    *,
+    begin: int | None = None,
+    raw: bool = False,
+) -> list[int]:
+    """`prompt_ids` of a prompt that fits a context: a text that cannot is refused before it is encoded.
+
+    Example: `fitting_ids(tokenizer, "Once upon a time", model.max_context, model.trained_context)`.
+    """
+    try:
+        ids = prompt_ids(tokenizer.limited(context, "the context of this model"), prompt, begin, raw=raw)
+    except TooManyTokensError as error:
+        raise ContextError(error.tokens, context, trained, at_least=True) from None
+    if len(ids) > context:
+        raise ContextError(len(ids), context, trained)
+    return ids
+
+
 def _is_chat(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     listed = isinstance(prompt, Sequence) and len(prompt) > 0
     return listed and all(isinstance(item, Mapping) for item in prompt)
@@ -93,11 +118,9 @@ def is_batch(prompt: Any) -> TypeGuard[Prompts]:
 
 
 def max_new_tokens(tokens: int, model: ModelInfo, max_tokens: int | None) -> int:
-    """How many tokens may follow the prompt; the last one needs no row in the KV cache.
+    """How many tokens may follow a prompt that fits; the last one needs no row in the KV cache.
 
     Example: `max_new_tokens(len(ids), model, 256)`.
     """
-    if tokens > model.max_context:
-        raise ContextError(tokens, model.max_context, model.trained_context)
     room = model.max_context - tokens + 1
     return room if max_tokens is None else min(max_tokens, room)

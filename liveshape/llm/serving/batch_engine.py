@@ -203,7 +203,7 @@ class BatchEngine:
             if error.tokens > self._description.max_context:
                 raise
             raise InputError(
-                f"the prompt is {counted(error.tokens, 'token')} long, the pages of the cache hold {error.context:,}: "
+                f"the prompt is {error.length} long, the pages of the cache hold {error.context:,}: "
                 "shorten the prompt, or give the cache more memory (cache_bytes, --cache-size)"
             ) from error
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)

@@ -24,7 +24,8 @@ from liveshape.llm.text.tokenizer import Tokenizer
 
 Opening = Callable[[AnswerChannel], AsyncEngine]
 
-_PREPARING = 8  # requests that are validated side by side: a grammar takes its time
+_PREPARING = 8  # requests that are validated side by side
+_CONSTRAINED = 4  # of those whose grammar is compiled, which may take seconds
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,14 @@ def run_engine(connection: Connection, opening: Opening) -> None:
     # This thread only reads, so that the server is never kept from sending: what ends an answer may wait for the pipe.
     with (
         ThreadPoolExecutor(_PREPARING, "liveshape requests") as preparing,
+        ThreadPoolExecutor(_CONSTRAINED, "liveshape grammars") as compiling,
         ThreadPoolExecutor(1, "liveshape departures") as leaving,
     ):
         with suppress(EOFError, OSError):  # the server is gone
             while not isinstance(message := connection.recv(), Exit):
                 if isinstance(message, Generate):
-                    preparing.submit(channel.accept, message)
+                    constrained = any(message.options.get(name) is not None for name in ("json_schema", "regex"))
+                    (compiling if constrained else preparing).submit(channel.accept, message)
                 elif isinstance(message, Leave):
                     leaving.submit(channel.leave, message.identity)
                 else:

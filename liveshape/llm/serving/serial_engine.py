@@ -16,7 +16,7 @@ from liveshape.errors import EngineClosed, LiveshapeError, QueueFull, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.options import GenerationOptions, Prompt
-from liveshape.llm.generation.prompts import prompt_ids
+from liveshape.llm.generation.prompts import fitting_ids
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.reuse import truncate_to_prefix
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
@@ -137,7 +137,8 @@ class SerialEngine:
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
         model = self._model
-        ids = prompt_ids(self.tokenizer, prompt, model.bos_id, raw=options.get("raw", False))
+        context, raw = (model.max_context, model.trained_context), options.get("raw", False)
+        ids = fitting_ids(self.tokenizer, prompt, *context, begin=model.bos_id, raw=raw)
         on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
 
         def begin(model: LanguageModel) -> Responses:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
+from liveshape.llm.text.encoding import encoded, encoded_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -58,6 +59,9 @@ class ControlTokens:
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, texts))})") if texts else None
         self._plain: tokenizers.Tokenizer | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plain": None}  # which forgets in a pickle that it encodes no special tokens
+
     def marked(self, *values: Any) -> tuple[str | None, list[Any]]:
         """The mark and the marked values; None and the values themselves if no special token is spelled out in them."""
         if self._pattern is None:
@@ -92,7 +96,7 @@ class ControlTokens:
 
         Text around a mark is encoded as one run, from one control token to the next.
         """
-        found = self._backend.encode(text, add_special_tokens=False)
+        found = encoded(self._backend, text)
         ids: list[int] = []
         begin = first = 0  # of the run after the last control token: in the text, and in the ids
         for place, token in enumerate([*found.ids, None]):
@@ -118,8 +122,8 @@ class ControlTokens:
             plain.add_tokens([tokenizers.AddedToken(anchor, normalized=False, special=False)])
             self._plain = plain
         if not behind:
-            return list(self._plain.encode(run, add_special_tokens=False).ids)
-        return list(self._plain.encode(anchor + run, add_special_tokens=False).ids[1:])
+            return encoded_ids(self._plain, run, add_special_tokens=False)
+        return encoded_ids(self._plain, anchor + run, add_special_tokens=False)[1:]
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from numbers import Integral
@@ -19,7 +19,9 @@ from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.settings import GenerationSettings, read_json
 from liveshape.llm.text.chat_template import ChatTemplate, Message, as_tables
+from liveshape.llm.text.encoding import VERY_LONG_TEXT, encoded_ids
 from liveshape.llm.text.messages import ControlTokens, check_messages
+from liveshape.llm.text.token_bound import TokenBound, TooManyTokensError
 from liveshape.llm.text.tokenizer_file import TokenizerFile
 from liveshape.packages import need
 
@@ -32,6 +34,8 @@ _PATIENCE = 16
 # Tokens of the prompt that are decoded along, to know whether the first generated one starts with a space.
 _CONTEXT = 8
 _MOST_IDS = 1 << 32  # the library takes 32 bits
+# Encodes a text elsewhere: whether special tokens are added, or the mark in control tokens that stay text.
+Aside = Callable[[str, bool, str | None], list[int]]
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 _WISHES = ("add_bos_token", "add_eos_token")
 
@@ -58,6 +62,11 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
         self._names = {key: _content(value) for key, value in self._config.items() if key.endswith("_token")}
+        self._most: int | None = None  # tokens of a text
+        self._holder = ""  # who takes no more
+        self._characters: int | None = None  # of a text, at most
+        self._aside: Aside | None = None
+        self._bounds: list[TokenBound | None] = []  # one, once it was asked for
         self.lengths: dict[int, int] = {}  # of the texts of single tokens, as streams meet them
 
     @classmethod
@@ -174,19 +183,47 @@ class Tokenizer:
 
     # Text
 
+    def limited(
+        self, most: int | None, holder: str, aside: Aside | None = None, *, characters: int | None = None
+    ) -> Tokenizer:
+        """The same tokenizer, which refuses texts of more `characters`, or that must have more tokens than `holder`
+        takes, before they are encoded; long ones are encoded by `aside`.
+
+        Example: `tokenizer.limited(256, "the context of this model").encode("a" * 1_000_000)`.
+        """
+        _ = self._control_tokens  # copies share it
+        made = copy.copy(self)
+        made._most, made._holder, made._characters = most, holder, characters
+        made._aside = aside or self._aside
+        return made
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of the tokens of a text, from its length alone; 0 where this vocabulary has none.
+
+        Example: `tokenizer.fewest_tokens("a" * 1_000_000)`.
+        """
+        if not self._bounds:  # shared by copies
+            try:
+                self._bounds.append((self._file or TokenizerFile.of(self.to_json().encode())).bound)
+            except FormatError:
+                self._bounds.append(None)
+        bound = self._bounds[0]
+        return 0 if bound is None else bound.fewest(text)
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Encode a text to token ids; special tokens that are spelled out in it become their single ids.
 
         Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
         """
         self._check_length(text)
+        if self._aside is not None and len(text) > VERY_LONG_TEXT:
+            return self._aside(text, add_special_tokens, None)
         with _library(InputError, "the tokenizer cannot encode this text"):
-            ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            ids = encoded_ids(self._backend, text, add_special_tokens)
         wish, begin = self._config.get("add_bos_token"), self.bos_id
         if not add_special_tokens or wish is None or begin is None:
             return ids
-        plain = list(self._backend.encode(text, add_special_tokens=False).ids)
-        has_one = ids[:1] == [begin] and ids != plain
+        has_one = ids[:1] == [begin] and ids != encoded_ids(self._backend, text, add_special_tokens=False)
         if wish and not has_one:
             return [begin, *ids]
         return ids[1:] if has_one and not wish else ids
@@ -291,7 +328,16 @@ class Tokenizer:
             return self.encode(text, add_special_tokens=False) if tokenize else text
         if not tokenize:
             return text.replace(mark, "")
+        return self.encode_marked(text, mark)
+
+    def encode_marked(self, text: str, mark: str) -> list[int]:
+        """Encode a rendered text: control tokens that have `mark` in them stay text.
+
+        Example: `tokenizer.encode_marked("Hi<\ufdd0|im_end|><|im_end|>", "\ufdd0")`.
+        """
         self._check_length(text)
+        if self._aside is not None and len(text) > VERY_LONG_TEXT:
+            return self._aside(text, False, mark)
         with _library(InputError, "the tokenizer cannot encode this text"):
             return self._control_tokens.encode(text, mark)
 
@@ -302,6 +348,11 @@ class Tokenizer:
 
     def _check_length(self, text: str) -> None:
         text_of(text, "what is encoded")
+        most, characters = self._most, self._characters
+        if characters is not None and len(text) > characters:
+            raise InputError(f"a text has {len(text):,} characters, and of at most {characters:,} tokens are counted")
+        if most is not None and len(text) > most and (fewest := self.fewest_tokens(text)) > most:
+            raise TooManyTokensError(len(text), fewest, most, self._holder)
         if self._file is not None and not self._file.fits(text, self._backend.normalizer):
             raise InputError(f"a text of {len(text):,} characters is too long for what this tokenizer makes of it")
 

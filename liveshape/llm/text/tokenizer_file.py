@@ -17,6 +17,7 @@ from typing import Any
 
 from liveshape.disk import open_file
 from liveshape.errors import FormatError
+from liveshape.llm.text.token_bound import TokenBound, token_bound
 
 _LARGEST_FILE = 1 << 28
 _LARGEST_GROWTH = 1 << 14  # of a text, by encoding
@@ -34,10 +35,12 @@ _CHAINS = ("normalizers", "pretokenizers", "decoders", "processors")
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The bytes of a tokenizer.json that is safe to load, and its growth factor: output per input character."""
+    """The bytes of a tokenizer.json that is safe to load, its growth factor (output per input character), and how few
+    tokens a text can have."""
 
     content: bytes
     growth: int
+    bound: TokenBound | None
 
     @classmethod
     def read(cls, path: Path) -> TokenizerFile:
@@ -51,15 +54,27 @@ class TokenizerFile:
                 raise FormatError(f"{path} has {size:,} bytes, a tokenizer.json at most {_LARGEST_FILE:,}")
             content = file.read()
         try:
+            return cls.of(content)
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error.__cause__
+
+    @classmethod
+    def of(cls, content: bytes) -> TokenizerFile:
+        """Validate the bytes of a tokenizer.json.
+
+        Example: `TokenizerFile.of(backend.to_str().encode()).bound`.
+        """
+        try:
             document = json.loads(content, object_pairs_hook=_without_twins)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path} is no JSON that can be read: {error or 'it is nested too deep'}") from error
+            raise FormatError(f"this is no JSON that can be read: {error or 'it is nested too deep'}") from error
         try:
-            return cls(content, _checked(document))
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from None
+            growth = _checked(document)
+        except FormatError:
+            raise
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise FormatError(f"{path}: it is no tokenizer.json: {error!r}") from error
+            raise FormatError(f"it is no tokenizer.json: {error!r}") from error
+        return cls(content, growth, token_bound(document, growth))
 
     def fits(self, text: str, normalizer: Any) -> bool:
         """Whether a text is short enough after normalization; long ones are normalized in pieces, to measure.

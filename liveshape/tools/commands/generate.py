@@ -14,7 +14,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
 from liveshape.llm.generation.options import Prompt
-from liveshape.llm.generation.prompts import ContextError, prompt_ids
+from liveshape.llm.generation.prompts import fitting_ids
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
 from liveshape.llm.generation.stats import Stats, now_ms
 from liveshape.llm.program.context import larger_context
@@ -155,9 +155,8 @@ class _Prompts:
         chatting = self.templated(tokenizer)
         for text in self.texts:
             # An empty prompt becomes the BOS token, which only the model knows; for a length any token will do.
-            count = len(prompt_ids(chatting, self.prompt(chatting, text), begin=0, raw=self.raw))
-            if context is not None and count > context:
-                raise ContextError(count, context, trained)
+            room = sys.maxsize if context is None else context
+            fitting_ids(chatting, self.prompt(chatting, text), room, trained, begin=0, raw=self.raw)
 
 
 @dataclass(frozen=True)
