@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from liveshape.errors import InputError
 
+_MOST_BIAS = 100  # as OpenAI has it
 LOOKAHEAD_TOKENS = 7  # default draft tokens per call: eight rows with the token before them
 
 
@@ -63,6 +64,24 @@ def token_limit(max_tokens: Any) -> int | None:
     if limit == 0 or limit < -1:
         raise InputError(f"max_tokens is {limit}: give a number above 0, or None or -1 for as many as there is context")
     return limit if limit > 0 else None
+
+
+def token_biases(logit_bias: Any, vocabulary: int) -> dict[int, float]:
+    """Validate `logit_bias`: numbers from -100 to 100 that are added to the logits of tokens, by token id.
+
+    >>> token_biases({5: -100}, 10), token_biases(None, 10)
+    ({5: -100.0}, {})
+    """
+    if not isinstance(logit_bias, Mapping | None):
+        raise InputError(f"logit_bias is a bias by token id, {type(logit_bias).__name__} was given")
+    found: dict[int, float] = {}
+    for token, bias in (logit_bias or {}).items():
+        if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) < vocabulary:
+            raise InputError(f"logit_bias is by token id, from 0 to {vocabulary - 1}; {token!r:.60} is none")
+        if isinstance(bias, bool) or not isinstance(bias, Real) or not abs(float(bias)) <= _MOST_BIAS:
+            raise InputError(f"logit_bias of token {token} must be from -100 to 100, {bias!r:.60} was given")
+        found[int(token)] = float(bias)
+    return found
 
 
 def draft_limit(lookahead_tokens: Any) -> int:

@@ -288,6 +288,8 @@ class LanguageModel:
             (max_tokens,) = _numbers([max_tokens], "max_tokens")
             if max_tokens < 0:
                 raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
+        if not chosen.prompt_tokens:
+            chosen = chosen.after(self._session.position + len(given))
         ahead = None if lookahead is None else self._lookahead(lookahead, lookahead_tokens, chosen)
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:

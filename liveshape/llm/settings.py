@@ -67,6 +67,8 @@ class GenerationSettings:
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
         seed: int | None = None,
     ) -> Sampling:
         """The sampling settings: each as given, or else the model's default. A seed of None or -1 is random.
@@ -85,6 +87,8 @@ class GenerationSettings:
             top_p=self.top_p if top_p is None else top_p,
             min_p=self.min_p if min_p is None else min_p,
             repetition_penalty=self.repetition_penalty if repetition_penalty is None else repetition_penalty,
+            frequency_penalty=0.0 if frequency_penalty is None else frequency_penalty,
+            presence_penalty=0.0 if presence_penalty is None else presence_penalty,
             seed=secrets.randbits(31) if seed is None or seed == -1 else seed,
         )
 

@@ -42,6 +42,9 @@ SETTING_COLUMNS = (
     "top_p",
     "min_p",
     "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "prompt_tokens",  # of the history, which these two do not count
     "seed",
     "position",  # that numbers the draw, the length of the history for `sample`
     "sequence",  # the line of the block table that has the pages of the history
@@ -81,6 +84,9 @@ def sample(
     top_p: float,
     min_p: float,
     repetition_penalty: float,
+    frequency_penalty: float,
+    presence_penalty: float,
+    prompt_tokens: int,  # of the history, which these two do not count
     seed: int,
     out: LiveTensor,
 ) -> Steps:
@@ -96,15 +102,18 @@ def sample(
     rows = min(rows, given, most)
     out.shape = (1, rows)
     greedy, start, spans = temperature == 0, (given - rows) * count, ceil_div(count, SPAN)
-    penalized = repetition_penalty != 1 and length > 0
+    counted = frequency_penalty != 0 or presence_penalty != 0
+    penalized = (repetition_penalty != 1 or counted) and length > 0
     limited = not greedy and (top_k > 0 or top_p < 1 or min_p > 0)
     row: dict[str, Any] = {"start": start, "temperature": 1 if greedy else temperature}
     if penalized or not greedy:
         yield SAMPLE_SCORES(scores, logits, **row, count=rows * count, threads=rows * count)
     if penalized:
+        row_threads = PENALTY_THREADS if counted else length
         yield SAMPLE_PENALTY(
-            scores, logits, history, **row, count=rows * length, length=length, rows=rows, vocabulary=count,
-            penalty=repetition_penalty, threads=rows * length,
+            scores, chosen, logits, history, **row, count=rows * row_threads, row_threads=row_threads, length=length,
+            rows=rows, vocabulary=count, penalty=repetition_penalty, frequency=frequency_penalty,
+            presence=presence_penalty, prompt=prompt_tokens, threads=rows * row_threads,
         )  # fmt: skip
     if limited:
         yield _masses(masses, scores, {"count": count, "rows": rows, "spans": spans})
@@ -121,7 +130,7 @@ def sample(
 
 
 def _scratch(rows: int, width: int) -> Generator[Scratch, Any, tuple[LiveTensor, ...]]:
-    """Scores, the tokens of a bin, masses and best tokens of spans, and the limits of rows."""
+    """Scores, counts of tokens and later the tokens of a bin, masses and best tokens of spans, limits of rows."""
     spans = ceil_div(width, SPAN)
     scores = yield Scratch("float32", (rows, width))
     chosen = yield Scratch("int32", (rows, width))
@@ -140,7 +149,7 @@ def sample_rows(
     settings: LiveTensor,  # a line per row, see SETTING_COLUMNS
     drawn: bool,  # whether any row has a temperature
     limited: bool,  # whether any of these has top-k, top-p or min-p
-    penalized: bool,  # whether any row has a repetition penalty and a history
+    penalized: bool,  # whether any row has a penalty and a history
     rows: int,
     out: LiveTensor,
 ) -> Steps:
@@ -165,9 +174,9 @@ def sample_rows(
         yield ROW_SCORES(scores, logits, settings, count=rows * count, vocabulary=count, threads=rows * count)
     if penalized:
         yield ROW_PENALTY(
-            scores, logits, history, settings, block_table, count=rows * PENALTY_THREADS, row_threads=PENALTY_THREADS,
-            page_size=page_size, pages=block_table.shape[1], sequences=block_table.shape[0], slots=history.shape[-1],
-            vocabulary=count, threads=rows * PENALTY_THREADS,
+            scores, chosen, logits, history, settings, block_table, count=rows * PENALTY_THREADS,
+            row_threads=PENALTY_THREADS, page_size=page_size, pages=block_table.shape[1],
+            sequences=block_table.shape[0], slots=history.shape[-1], vocabulary=count, threads=rows * PENALTY_THREADS,
         )  # fmt: skip
     shape: dict[str, Any] = {"count": count, "rows": rows, "spans": spans}
     if limited:

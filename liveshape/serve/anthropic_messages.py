@@ -39,10 +39,12 @@ class AnthropicMessage:
     identity: str
 
     @classmethod
-    def read(cls, fields: Fields, model: str, limits: RequestLimits, *, counts: bool = False) -> AnthropicMessage:
+    def read(
+        cls, fields: Fields, model: str, vocabulary: int, limits: RequestLimits, *, counts: bool = False
+    ) -> AnthropicMessage:
         """Read and check a request, or one that asks for its number of tokens alone."""
         fields.needed("messages")
-        options = {**sampling_options(fields), **stop_option(fields, "stop_sequences", limits)}
+        options = {**sampling_options(fields, vocabulary), **stop_option(fields, "stop_sequences", limits)}
         if not counts:
             fields.needed("max_tokens")
         options["max_tokens"] = fields.whole("max_tokens", 1)

@@ -167,7 +167,7 @@ class _Routes:
         fields = await read_fields(request, service.limits)
 
         def read(tokenizer: Tokenizer) -> tuple[ChatCompletion, list[int]]:
-            asked = ChatCompletion.read(fields, service.model_of(fields), service.limits)
+            asked = ChatCompletion.read(fields, service.model_of(fields), engine.vocab_size, service.limits)
             return asked, self._fitting(asked.chat.prompt(tokenizer), "messages")
 
         asked, ids = await self._prepared(request, read)
@@ -182,7 +182,7 @@ class _Routes:
         fields = await read_fields(request, service.limits)
 
         def read(tokenizer: Tokenizer) -> Completion:
-            asked = Completion.read(fields, service.model_of(fields), tokenizer, service.limits)
+            asked = Completion.read(fields, service.model_of(fields), tokenizer, engine.vocab_size, service.limits)
             for ids in asked.prompts:
                 self._fitting(ids, "prompt")
             return asked
@@ -208,12 +208,13 @@ class _Routes:
         return JsonBody({"input_tokens": len(ids)})
 
     async def _message(self, request: Request, counts: bool = False) -> tuple[AnthropicMessage, list[int]]:
-        service = self._service
-        service.ready()
+        service, engine = self._service, self._service.ready()
         fields = await read_fields(request, service.limits)
 
         def read(tokenizer: Tokenizer) -> tuple[AnthropicMessage, list[int]]:
-            asked = AnthropicMessage.read(fields, service.model_of(fields), service.limits, counts=counts)
+            asked = AnthropicMessage.read(
+                fields, service.model_of(fields), engine.vocab_size, service.limits, counts=counts
+            )
             ids = asked.chat.prompt(tokenizer)
             return asked, ids if counts else self._fitting(ids, "messages")
 

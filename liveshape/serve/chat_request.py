@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from liveshape.llm.arguments import token_biases
 from liveshape.llm.generation.constraint import grammar_of
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.settings import GenerationSettings
@@ -17,9 +18,18 @@ from liveshape.serve.refusals import Refusal, refused
 from liveshape.serve.request_limits import RequestLimits
 
 _SEEDS = 1 << 32
+_LONGEST_ID = 10  # digits of a token id
 _TAIL = 16  # tokens of a prompt in which its last line is looked for
 _DEFINITIONS = ("$defs", "definitions")
-_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_SAMPLED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+)
 
 
 @dataclass(frozen=True)
@@ -117,16 +127,30 @@ class ChosenText:
         return self.parser.calls > 0
 
 
-def sampling_options(fields: Fields) -> dict[str, Any]:
+def sampling_options(fields: Fields, vocabulary: int) -> dict[str, Any]:
     """The sampling options of a request, each checked under its own name."""
     found = {name: value for name in _SAMPLED if (value := fields.raw(name)) is not None}
     for name, value in found.items():
         with refused(name):
             GenerationSettings().sampling(**{name: value})
+    biases = fields.inner("logit_bias")
+    if biases is not None:
+        found["logit_bias"] = _biases(biases, vocabulary)
     seed = fields.raw("seed")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise fields.wrong("seed", "a whole number")
     return found if seed is None else {**found, "seed": seed % _SEEDS}
+
+
+def _biases(given: Fields, vocabulary: int) -> dict[int, float]:
+    """Biases by token id, which JSON has as texts."""
+    found = {}
+    for token in given.names:
+        if not token.isascii() or not token.isdecimal() or len(token) > _LONGEST_ID:
+            raise Refusal(400, f"logit_bias is by token id, and {token!r:.60} is none", "logit_bias")
+        found[int(token)] = given.raw(token)
+    with refused("logit_bias"):
+        return token_biases(found, vocabulary)
 
 
 def stop_option(fields: Fields, name: str, limits: RequestLimits) -> dict[str, Any]:

@@ -36,6 +36,11 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self._given
 
+    @property
+    def names(self) -> list[str]:
+        """The fields that are there."""
+        return list(self._given)
+
     def raw(self, name: str) -> Any:
         """The value of a field, whatever it is; None if it is absent."""
         self._unread.discard(name)

@@ -34,12 +34,12 @@ class ChatCompletion:
     created: int
 
     @classmethod
-    def read(cls, fields: Fields, model: str, limits: RequestLimits) -> ChatCompletion:
+    def read(cls, fields: Fields, model: str, vocabulary: int, limits: RequestLimits) -> ChatCompletion:
         """Read and check a request."""
         fields.needed("messages")
         stream = fields.flag("stream")
         made = cls(
-            _chat_request(fields, stream, limits),
+            _chat_request(fields, vocabulary, stream, limits),
             model,
             usage_wanted(fields, stream),
             f"chatcmpl-{secrets.token_hex(12)}",
@@ -113,10 +113,10 @@ class ChatCompletion:
         return {"id": self.identity, "object": kind, "created": self.created, "model": self.model}
 
 
-def _chat_request(fields: Fields, stream: bool, limits: RequestLimits) -> ChatRequest:
+def _chat_request(fields: Fields, vocabulary: int, stream: bool, limits: RequestLimits) -> ChatRequest:
     messages = template_messages(fields.objects("messages", limits.messages))
     tools = template_tools(fields.objects("tools", limits.tools))
-    options = common_options(fields, limits)
+    options = common_options(fields, vocabulary, limits)
     most = fields.whole("max_tokens", 1)
     newer = fields.whole("max_completion_tokens", 1)
     options["max_tokens"] = most if newer is None else newer

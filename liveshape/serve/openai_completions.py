@@ -39,10 +39,15 @@ class Completion:
     created: int
 
     @classmethod
-    def read(cls, fields: Fields, model: str, tokenizer: Tokenizer, limits: RequestLimits) -> Completion:
+    def read(
+        cls, fields: Fields, model: str, tokenizer: Tokenizer, vocabulary: int, limits: RequestLimits
+    ) -> Completion:
         """Read and check a request."""
         stream = fields.flag("stream")
-        options = {**common_options(fields, limits), "max_tokens": fields.whole("max_tokens", 1) or _USUAL_TOKENS}
+        options = {
+            **common_options(fields, vocabulary, limits),
+            "max_tokens": fields.whole("max_tokens", 1) or _USUAL_TOKENS,
+        }
         top = fields.whole("logprobs", 0, _MOST_LOGPROBS)
         if top is not None:
             options["logprobs"] = top

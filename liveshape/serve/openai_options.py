@@ -23,21 +23,12 @@ _HARMLESS = (
     "prompt_cache_retention",
     "prediction",
 )
-# Not taken unless they say what is done anyway.
-_ONLY: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
-}
 
 
-def common_options(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
-    """Sampling, stop strings and form of the answer."""
+def common_options(fields: Fields, vocabulary: int, limits: RequestLimits) -> dict[str, Any]:
+    """Sampling, stop strings and form of the answer; `vocabulary` is the model's."""
     fields.ignore(*_HARMLESS)
-    for name, allowed in _ONLY.items():
-        advice = "repetition_penalty is" if name.endswith("penalty") else ""
-        fields.only(name, *allowed, advice=advice)
-    return {**sampling_options(fields), **stop_option(fields, "stop", limits), **_form(fields, limits)}
+    return {**sampling_options(fields, vocabulary), **stop_option(fields, "stop", limits), **_form(fields, limits)}
 
 
 def _form(fields: Fields, limits: RequestLimits) -> dict[str, Any]:

@@ -21,6 +21,8 @@ SETTINGS: dict[str, tuple[str, type]] = {
     "top-p": ("top_p", float),
     "min-p": ("min_p", float),
     "repeat-penalty": ("repetition_penalty", float),
+    "frequency-penalty": ("frequency_penalty", float),
+    "presence-penalty": ("presence_penalty", float),
     "seed": ("seed", int),
     "max-tokens": ("max_tokens", int),
 }

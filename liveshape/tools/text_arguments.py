@@ -56,13 +56,17 @@ def read_schema(given: str | None) -> str | None:
     return given if given is None or given.lstrip().startswith("{") else read_text(given)
 
 
-def check_form(schema: str | None, regex: str | None, lookahead: str | None) -> None:
+def check_form(
+    schema: Any, regex: str | None, lookahead: str | None, logit_bias: Mapping[int, float] | None = None
+) -> None:
     """Raise for a JSON schema or regex that constrained decoding cannot use, before a model is loaded.
 
     Example: `check_form(None, "yes|no", None)`.
     """
     if grammar_of(schema, regex) is not None and lookahead is not None:
         raise InputError("--lookahead cannot verify text of a given form: leave out one of both")
+    if logit_bias and lookahead is not None:
+        raise InputError("--lookahead cannot verify what --logit-bias chooses: leave out one of both")
 
 
 def check_options(

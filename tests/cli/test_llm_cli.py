@@ -65,21 +65,22 @@ def test_text_to_stdout_and_speed_to_stderr(capsys: Capture, folder: Path, model
 
 def test_every_flag_arrives(capsys: Capture, folder: Path, models: list[Any]) -> None:
     flags = "--temp 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 --repeat-penalty 1.2 --seed 11 -n 3 --json".split()
+    flags += "--frequency-penalty 0.4 --presence-penalty -0.3".split()
     code, out, _ = call(capsys, "generate", folder, "-p", "how?", "--system", "Be brief", *flags)
     document = json.loads(out)
     assert code == 0
-    assert (
-        vars(models[0].samplings[0])
-        == document["sampling"]
-        == {
-            "temperature": 0.5,
-            "top_k": 7,
-            "top_p": 0.9,
-            "min_p": 0.1,
-            "repetition_penalty": 1.2,
-            "seed": 11,
-        }
-    )
+    chosen = {
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "frequency_penalty": 0.4,
+        "presence_penalty": -0.3,
+        "seed": 11,
+    }
+    assert document["sampling"] == {**chosen, "logit_bias": {}}
+    assert vars(models[0].samplings[0]) == {**chosen, "prompt_tokens": len(models[0].computed[0])}
     assert (document["generation_tokens"], document["finish_reason"], len(document["tokens"])) == (3, "length", 3)
     assert ANSWERS[0].startswith(document["text"])
     assert (document["device"], document["activations"], models[0].activations) == ("a list", "auto", "auto")

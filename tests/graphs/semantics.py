@@ -351,9 +351,11 @@ def _record(tokens: Tensor, position: int, history: Tensor) -> Tensor:
 
 @meaning("liveshape.sample")
 def _greedy(logits: Tensor, history: Tensor, length: int, *settings: Any) -> Tensor:
-    scores, penalty = logits.reshape(-1, logits.shape[-1])[-1].clone(), settings[-2]
-    for token in set(history.reshape(-1)[:length].tolist()):
+    scores, (penalty, frequency, _, prompt, _) = logits.reshape(-1, logits.shape[-1])[-1].clone(), settings[-5:]
+    tokens = history.reshape(-1)[:length].tolist()
+    for token in set(tokens):
         scores[token] *= penalty if scores[token] < 0 else 1 / penalty
+        scores[token] -= frequency * tokens[prompt:].count(token)
     return torch.argmax(scores).reshape(1, 1)
 
 

@@ -250,7 +250,7 @@ def sampled(w: Writer) -> Any:
     tokens = w.input(w.shapes(1, "T"), "int32", 0, 49)
     start = position(w, SHORT, "T")
     w.call("liveshape.record", (tokens, start, history), (history,))
-    settings = (start, 1, True, 0.0, 0, 1.0, 0.0, 2.0, 1)
+    settings = (start, 1, True, 0.0, 0, 1.0, 0.0, 2.0, 0.5, 0.0, 1, 1)
     return w.emit("liveshape.sample", logits, history, *settings, dtype="int32", low=0, high=49)
 
 

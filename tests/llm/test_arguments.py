@@ -65,6 +65,8 @@ WRONG = [
     *(("top_p", value) for value in (0, -0.1, 1.0001, NAN, INF, "0.9", None, True)),
     *(("min_p", value) for value in (-0.1, 1.0001, NAN, "0", None, False)),
     *(("repetition_penalty", value) for value in (0, -1, 1e-7, 1e7, 1e300, NAN, INF, "1", None, True)),
+    *(("frequency_penalty", value) for value in (2.01, -2.01, NAN, INF, "1", None, True)),
+    *(("presence_penalty", value) for value in (2.01, -2.01, NAN, INF, "1", None, True)),
     *(("seed", value) for value in (1 << 32, 10**400, 1.0, "1", True, NAN, [1], np.float64(1))),
 ]
 
@@ -236,6 +238,14 @@ BAD_FIELDS: Mapping[str, Mapping[str, list[Any]]] = {
 CASES = [
     (file, field, value) for file, fields in BAD_FIELDS.items() for field, values in fields.items() for value in values
 ]
+
+
+@pytest.mark.parametrize(
+    "biases", [5, [1], "a", {"5": 1}, {-1: 1}, {99999: 1}, {True: 1}, {5: 101}, {5: NAN}, {5: "1"}, {5: None}, {1.5: 1}]
+)
+def test_biases_that_cannot_be(biases: Any) -> None:
+    with pytest.raises(InputError, match="logit_bias"):
+        llm.stream_generate(model(), plain(), [1], logit_bias=biases)
 
 
 @pytest.mark.parametrize(("file", "field", "value"), CASES, ids=[f"{f}-{n}-{v!r:.12}" for f, n, v in CASES])

@@ -242,6 +242,12 @@ def test_settings_on_the_host_mean_what_they_say() -> None:
     assert host_sampler(Sampling(repetition_penalty=2.0))(np.array([1]), logits) == 2
     first, again = (host_sampler(Sampling(temperature=1.0, seed=5)) for _ in range(2))
     assert [first(none, logits) for _ in range(20)] == [again(none, logits) for _ in range(20)]
+    counted = host_sampler(Sampling(frequency_penalty=0.5, presence_penalty=0.4, prompt_tokens=2), {4: 1.5, 0: -100})
+    flat = np.array([3.0, 3.0, 3.0, 3.0, 1.0], np.float32)
+    assert counted(np.array([1, 1]), flat) == 1
+    assert counted(np.array([1, 1, 1]), flat) == 2
+    assert counted(np.array([1, 1, 1, 2, 3]), flat) == 4  # 2.5 by its bias, where those that were sampled have 2.1
+    assert counted(np.array([1, 1, 1, 2, 3, 4, 4]), flat) == 1
 
 
 # Numbers and files

@@ -61,7 +61,10 @@ def test_the_same_words(story: Pair, options: dict[str, Any]) -> None:
 def test_the_same_words_over_prompts_and_lengths(story: Pair) -> None:
     other = story[0].fork(), story[1]
     for prompt in PROMPTS:
-        for sampling in ({"temperature": 0.0, "repetition_penalty": 1.2}, {"top_k": 20, "seed": 3}):
+        for sampling in (
+            {"temperature": 0.0, "repetition_penalty": 1.2, "frequency_penalty": 0.8},
+            {"top_k": 20, "seed": 3},
+        ):
             expected, _ = words(story, prompt, max_tokens=25, **sampling)
             for count, lookahead in ((1, "ngram"), (4, other), (15, "ngram")):
                 got, _ = words(story, prompt, max_tokens=25, lookahead=lookahead, lookahead_tokens=count, **sampling)

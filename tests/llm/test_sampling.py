@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,14 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.errors import InputError, ShapeError
+from liveshape.llm.program.token_graph import SETTINGS as NAMES
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
+SETTINGS_OF = NAMES[1:]
+KINDS = (0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)  # of the settings, in the order of the operator
 NOTHING = np.empty((1, 0), np.int32)
 
 
@@ -28,7 +31,7 @@ class Sampler:
         chain = Chain()
         logits = chain.input((1, width) if rows is None else (1, rows, width), dtype)
         history = chain.input((1, context), "int32")
-        settings = [chain.scalar(given=True, value=kind) for kind in (0, 1, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
+        settings = [chain.scalar(given=True, value=kind) for kind in (0, 1, False, *KINDS)]
         self.out = chain.tensor((1, rows or 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
         allowed = replace(self.device.limits, **limits) if limits else self.device.limits
@@ -39,10 +42,10 @@ class Sampler:
         return token
 
     def rows(self, logits: Any, sampling: Sampling, history: Any, length: int | None, rows: int) -> list[int]:
-        temperature, top_k, top_p, min_p, penalty, seed = astuple(sampling)
+        given = (type(kind)(getattr(sampling, name)) for name, kind in zip(SETTINGS_OF, KINDS, strict=True))
         length = history.shape[1] if length is None else length
         self.executor.poison()
-        values = [length, rows, True, float(temperature), top_k, float(top_p), float(min_p), float(penalty), seed]
+        values = [length, rows, True, *given]
         chosen: list[int] = self.executor.execute([logits, history, *values])[0].reshape(-1).tolist()
         return chosen
 
@@ -60,6 +63,10 @@ def reference(logits: Any, sampling: Sampling, history: Any = NOTHING) -> tuple[
     scores = logits.astype(np.float64)
     for token in set(history.reshape(-1).tolist()):
         scores[token] *= sampling.repetition_penalty if scores[token] < 0 else 1 / sampling.repetition_penalty
+    sampled = history.reshape(-1)[sampling.prompt_tokens :]
+    for token in set(sampled.tolist()):
+        times = (sampled == token).sum()
+        scores[token] -= sampling.frequency_penalty * times + sampling.presence_penalty
     scores = scores / sampling.temperature
     passed = np.isfinite(scores)
     close = np.zeros(scores.shape, bool)
@@ -117,6 +124,9 @@ SETTINGS = [
     Sampling(1.5, top_k=50, top_p=0.5, min_p=0.1),
     Sampling(0.9, top_k=500, top_p=0.9, min_p=0.02, repetition_penalty=1.3),
     Sampling(1.0, repetition_penalty=0.5, top_k=20),
+    Sampling(0.8, frequency_penalty=0.7, presence_penalty=-0.4, prompt_tokens=11),
+    Sampling(1.0, top_k=30, repetition_penalty=1.2, frequency_penalty=-1.5, presence_penalty=2, prompt_tokens=39),
+    Sampling(1.0, top_p=0.9, presence_penalty=1.1),
 ]
 
 
@@ -133,7 +143,7 @@ def test_what_passes_is_what_hugging_face_lets_pass(width: int) -> None:
         token = sampler(logits, sampling, history)
         scores, passed, close = reference(logits[0], sampling, history)
         got, given = sampler.passed()
-        if sampling == SETTINGS[0]:
+        if not sampling.limited:
             got = np.isfinite(scores)  # no filter, no limit
         np.testing.assert_allclose(given[np.isfinite(scores)], scores[np.isfinite(scores)], 2e-6, 1e-6)
         assert passed.any()
@@ -204,6 +214,22 @@ def test_the_penalty_counts_a_token_once_and_works_for_greedy() -> None:
     sampler(logits, Sampling(0.5, top_k=5, repetition_penalty=1.3), history)
     scores = sampler.passed()[1]
     np.testing.assert_allclose(scores[[10, 20, 30, 40, 1499]], [6 / 0.65, 5 / 0.65, 9.6, -16, -20.8], 1e-6)
+
+
+def test_what_was_sampled_is_counted_and_what_is_of_the_prompt_is_not() -> None:
+    sampler = Sampler(1500, rows=2)
+    logits = np.full((1, 2, 1500), -8, np.float32)
+    logits[0, :, [10, 20, 30]] = np.array([6, 5, 4.8])[:, None]
+    history = np.array([[20, 20, 20, 10, -1, 10, 9999, 30]], np.int32)
+    sampler(logits, Sampling(1.0, frequency_penalty=0.5, presence_penalty=0.2, prompt_tokens=3), history)
+    np.testing.assert_allclose(sampler.passed()[1][[10, 20, 30, 40]], [4.8, 5, 4.1, -8], 1e-6)
+    both = Sampling(0.5, frequency_penalty=-1, repetition_penalty=2, prompt_tokens=2)
+    sampler.rows(logits, both, history, None, 2)
+    # The first row follows one token less: 30 is not there yet.
+    scores = sampler.executor.state(sampler.executor.plan.scratch[0][0])
+    np.testing.assert_allclose(scores[:, [10, 20, 30, 40]], [[10, 7, 9.6, -16], [10, 7, 6.8, -16]], 1e-6)
+    greedy = Sampling(frequency_penalty=2, prompt_tokens=3)
+    assert [sampler(logits, greedy, history, length) for length in (3, 4, 5, 6)] == [10, 20, 20, 20]
 
 
 def test_small_workgroups_choose_the_same() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from tests.support.chains import Chain, executor_of
 MOST, SEQUENCES, PAGES, PAGE = 9, 5, 6, 4
 CONTEXT = PAGES * PAGE
 POOL = 40  # pages
-MIXED = [Sampling(), Sampling(repetition_penalty=1.4), *SETTINGS]
+PENALIZED = [Sampling(repetition_penalty=1.4), Sampling(frequency_penalty=1.4, prompt_tokens=3)]
+MIXED = [Sampling(), *PENALIZED, *SETTINGS]
 
 
 class RowSampler:
@@ -43,7 +44,7 @@ class RowSampler:
         """The tokens of rows by (settings, number of the draw, sequence, length of its history)."""
         drawn = [sampling for sampling, *_ in lines if not sampling.greedy]
         limited = any(each.top_k or each.top_p < 1 or each.min_p for each in drawn)
-        penalized = any(each.repetition_penalty != 1 and length for each, *_, length in lines)
+        penalized = any(each.penalized and length for each, *_, length in lines)
         self.executor.poison()
         given = [logits, self.history, self.table, settings_of(lines), bool(drawn), limited, penalized]
         found: list[int] = self.executor.execute([*given, len(lines) if rows is None else rows])[0].reshape(-1).tolist()
@@ -57,10 +58,10 @@ class RowSampler:
 def settings_of(lines: list[tuple[Sampling, int, int, int]]) -> np.ndarray:
     found = np.empty((len(lines), len(SETTING_COLUMNS)), np.int32)
     for line, (sampling, *rest) in zip(found, lines, strict=True):
-        temperature, top_k, top_p, min_p, penalty, seed = astuple(sampling)
-        line[[0, 2, 3, 4]] = np.array([temperature, top_p, min_p, penalty], np.float32).view(np.int32)
-        line[[1, 5]] = np.array([top_k, seed], np.uint32).view(np.int32)
-        line[6:] = rest
+        for column, name in enumerate(SETTING_COLUMNS[: -len(rest)]):
+            value = getattr(sampling, name)
+            line[column] = np.array(value, np.float32 if isinstance(value, float) else np.uint32).view(np.int32)
+        line[-len(rest) :] = rest
     return found
 
 
@@ -74,9 +75,9 @@ def sweep(width: int, dtype: str, turns: int) -> None:
         logits[0, :, random.integers(0, width, 3)] = np.array([-np.inf, np.nan, np.inf])[turn % 3]
         lines = []
         for _ in range(rows):
-            chosen = astuple(MIXED[random.integers(len(MIXED))])[:-1]
+            chosen = MIXED[random.integers(len(MIXED))]
             # The first turns have greedy rows alone, and penalized ones beside these.
-            sampling = MIXED[turn % 2] if turn < 4 else Sampling(*chosen, seed=int(random.integers(1 << 32)))
+            sampling = MIXED[turn % 3] if turn < 6 else replace(chosen, seed=int(random.integers(1 << 32)))
             length = int(random.integers(0, CONTEXT + 1))
             lines.append((sampling, length, int(random.integers(SEQUENCES)), length))
         expected = [
@@ -125,5 +126,5 @@ def test_pages_and_sequences_that_are_none_penalize_nothing() -> None:
 
 def test_settings_need_a_line_for_every_row() -> None:
     by_row = RowSampler(300)
-    with pytest.raises(ShapeError, match=r"settings \(2, 9\): a line of 9 for each of 3 rows is needed"):
+    with pytest.raises(ShapeError, match=r"settings \(2, 12\): a line of 12 for each of 3 rows is needed"):
         by_row(np.zeros((1, 3, 300), np.float32), [(Sampling(), 0, 0, 0)] * 2, 3)

@@ -253,6 +253,14 @@ def test_an_answer_goes_on_from_what_the_assistant_began(client: openai.OpenAI) 
         client.chat.completions.create(model="story", messages=called)
 
 
+def test_a_bias_decides_what_is_said(server: Served, client: openai.OpenAI) -> None:
+    (token,) = server.engine.tokenizer.encode("x", add_special_tokens=False)
+    bias = {str(token): 100}
+    asked: Any = {"model": "story", "messages": user("hi"), "max_tokens": 3, "presence_penalty": 1, "temperature": 0}
+    answer = client.chat.completions.create(**asked, logit_bias=bias, frequency_penalty=-2)
+    assert answer.choices[0].message.content == "xxx"
+
+
 def test_texts_to_go_on_from(client: openai.OpenAI) -> None:
     opening = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     answer = client.completions.create(model="story", prompt=opening, max_tokens=50, logprobs=1)
@@ -316,8 +324,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a long schema of a tool": ({"tools": [tool({"enum": [LONG]})], "tool_choice": "required"}, "tools"),
     "max_tokens": ({"max_tokens": 0}, "max_tokens"),
     "top_logprobs alone": ({"top_logprobs": 2}, "top_logprobs"),
-    "a penalty": ({"frequency_penalty": 0.5}, "frequency_penalty"),
-    "a bias": ({"logit_bias": {"5": 1}}, "logit_bias"),
+    "a penalty": ({"frequency_penalty": 2.5}, "frequency_penalty"),
+    "another penalty": ({"presence_penalty": "much"}, "presence_penalty"),
+    "a bias": ({"logit_bias": {"5": 101}}, "logit_bias"),
+    "a bias of no token": ({"logit_bias": {"cat": 1}}, "logit_bias"),
+    "a bias of a token beyond": ({"logit_bias": {"99999999": 1}}, "logit_bias"),
     "an unknown field": ({"extra_body": {"magic": 1}}, "magic"),
     "no messages": ({"messages": []}, "messages"),
     "an unknown role": ({"messages": [{"role": "king", "content": "Hi"}]}, "messages[0].role"),

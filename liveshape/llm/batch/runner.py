@@ -137,7 +137,7 @@ class BatchRunner:
             made.rows: step.lines,
             made.modes["drawn"]: any(not each.greedy for each in samplings),
             made.modes["limited"]: any(not each.greedy and each.limited for each in samplings),
-            made.modes["penalized"]: any(each.repetition_penalty != 1 for each in samplings),
+            made.modes["penalized"]: any(each.penalized for each in samplings),
         }
 
     def close(self) -> None:

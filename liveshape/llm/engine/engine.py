@@ -28,6 +28,7 @@ from liveshape.run.results import DeviceTensor
 _ROUTES = (
     Sampling(),
     Sampling(repetition_penalty=1.1),
+    Sampling(frequency_penalty=1.0),
     Sampling(temperature=1.0),
     Sampling(temperature=1.0, top_k=2, top_p=0.9, min_p=0.1),
 )

@@ -91,6 +91,9 @@ def stream_generate(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
     seed: int | None = None,
     stop: str | Sequence[str] | None = (),
     streamer: Streamer | None = None,
@@ -111,6 +114,9 @@ def stream_generate(
     continues it, and special tokens that are spelled out in it are encoded as such. Token ids are used as they are.
 
     Options that are None come from the model's generation_config.json; `max_tokens=None` generates up to the context.
+    `frequency_penalty` and `presence_penalty` (-2 to 2) are OpenAI's: a logit loses the first for each time that its
+    token was generated, and the second once if it was at all; tokens of the prompt do not count. `logit_bias` (by
+    token id, -100 to 100) is added after the penalties, with sampling on the host.
     `keep_prefix` reuses the KV cache of the prefix that this prompt shares with the last one.
     `lookahead` is speculative decoding: up to `lookahead_tokens` draft tokens are verified in one call. "ngram" is
     prompt lookup, a smaller model with the same tokenizer a draft model. The text is that of plain decoding, but where
@@ -141,6 +147,9 @@ def stream_generate(
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        logit_bias=logit_bias,
         seed=seed,
         stop=stop,
         sampler=sampler,

@@ -3,7 +3,7 @@ GPU; the random draws differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -18,13 +18,16 @@ _HIGHEST = 3e38  # as on the device: +inf is clamped to a finite float32
 Tokens = npt.NDArray[np.int64]  # all so far, with the prompt
 
 
-def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
-    """A function that samples the next token from the tokens so far and its logits.
+def host_sampler(sampling: Sampling, logit_bias: Mapping[int, float] | None = None) -> Callable[[Tokens, Logits], int]:
+    """A function that samples the next token from the tokens so far and its logits, to which the bias of tokens is
+    added after the penalties.
 
     >>> host_sampler(Sampling())(np.array([0]), np.array([0.5, 2.0, 1.0], np.float32))
     1
     """
     random = np.random.default_rng(sampling.seed)
+    given = logit_bias or {}
+    biased, bias = np.fromiter(given, np.int64, len(given)), np.fromiter(given.values(), np.float64, len(given))
 
     def sample(tokens: Tokens, logits: Logits) -> int:
         scores = logits.astype(np.float64)
@@ -32,6 +35,10 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
             seen = np.unique(tokens)
             penalty = sampling.repetition_penalty
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
+        if sampling.counted:
+            sampled, times = np.unique(tokens[sampling.prompt_tokens :], return_counts=True)
+            scores[sampled] -= times * sampling.frequency_penalty + sampling.presence_penalty
+        scores[biased] += bias
         # As on the device, a NaN is never sampled.
         scores = np.where(np.isnan(scores), -np.inf, np.minimum(scores, _HIGHEST))
         if not np.isfinite(scores).any():

@@ -47,6 +47,9 @@ class GenerationOptions(TypedDict, total=False):
     top_p: float | None
     min_p: float | None
     repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    logit_bias: Mapping[int, float] | None
     seed: int | None
     stop: str | Sequence[str] | None
     streamer: Streamer | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import callables, token_limit
+from liveshape.llm.arguments import callables, token_biases, token_limit
 from liveshape.llm.generation.constraint import Constraint, grammar_of
 from liveshape.llm.generation.host_sampling import host_sampler
 from liveshape.llm.generation.host_stream import HostChooser
@@ -50,6 +50,9 @@ def prepare(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
     seed: int | None = None,
     stop: str | Sequence[str] | None = (),
     sampler: Sampler | None = None,
@@ -73,13 +76,16 @@ def prepare(
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
         seed=seed,
-    )
+    ).after(len(ids))
+    biases = token_biases(logit_bias, model.vocab_size)
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
     grammar = grammar_of(json_schema, regex)
     chooser = None
-    if choosers or processors or grammar is not None:
-        choose = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
+    if choosers or processors or grammar is not None or biases:
+        choose = host_sampler(sampling, biases) if sampler is None else lambda _, logits: sampler(logits)
         constraint = None if grammar is None else Constraint(tokenizer, grammar, model.vocab_size, ends)
         chooser = HostChooser(choose, processors, constraint)
     return Preparation(ids, limit, sampling, ends, watch, chooser, logprob_count(logprobs, model.vocab_size))
@@ -89,7 +95,7 @@ def check_verifiable(chooser: HostChooser | None) -> None:
     """Raise for speculative decoding of tokens that the host chooses."""
     if chooser is not None:
         raise InputError(
-            "lookahead cannot verify what sampler, logits_processors, json_schema or regex choose: "
+            "lookahead cannot verify what sampler, logits_processors, logit_bias, json_schema or regex choose: "
             "leave out one of both"
         )
 

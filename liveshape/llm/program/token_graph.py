@@ -1,6 +1,6 @@
 """The graph of a language model's `forward` with sampling, and the metadata of its file.
 
-A tail is appended: the token history by position (for the repetition penalty), and the sampling operator on the logits
+A tail is appended: the token history by position (for the penalties), and the sampling operator on the logits
 of the last token or the last few.
 """
 
@@ -25,7 +25,18 @@ from liveshape.ops import sampling, symint
 from liveshape.program.program import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
-SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+SETTINGS = (
+    "active",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "prompt_tokens",
+    "seed",
+)
 MOST_ROWS = 16  # the most rows that a call samples after
 CONTEXT = "get_max_context_len"  # the method that returns the context length
 LENGTH = "get_max_seq_len"  # and that of the longest prefill chunk

@@ -63,7 +63,7 @@ class BatchRequest:
             len(given.ids) + given.limit,
             on_host=given.chooser is not None,
             lookahead=lookahead,
-            keeps_all=keeps_all or given.sampling.repetition_penalty != 1,
+            keeps_all=keeps_all or given.sampling.penalized,
             continues=continues,
             request=self,
         )

@@ -140,6 +140,7 @@ class SerialEngine:
         context, raw = (model.max_context, model.trained_context), options.get("raw", False)
         ids = fitting_ids(self.tokenizer, prompt, *context, begin=model.bos_id, raw=raw)
         on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
+        on_host = on_host or bool(options.get("logit_bias"))
 
         def begin(model: LanguageModel) -> Responses:
             ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}

@@ -52,6 +52,7 @@ def chat(
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
+    logit_bias: Mapping[int, float] | None = None,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
     prompt_cache: str | None = None,
@@ -67,7 +68,7 @@ def chat(
     check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
-    check_form(schema, regex, lookahead)
+    check_form(schema, regex, lookahead, logit_bias)
     template = None if chat_template is None else read_text(chat_template)
     loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
     if template is not None:
@@ -76,7 +77,7 @@ def chat(
     drafter = open_lookahead(lookahead, device, half_cache, activations, conversion)
     take_prompt_cache(loaded, prompt_cache)
     ahead = {"lookahead": drafter, "lookahead_tokens": lookahead_tokens}
-    form = {"json_schema": schema, "regex": regex}
+    form = {"json_schema": schema, "regex": regex, "logit_bias": logit_bias}
     options: dict[str, Any] = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")

@@ -47,6 +47,7 @@ def generate(
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
+    logit_bias: Mapping[int, float] | None = None,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
     prompt_cache: str | None = None,
@@ -63,7 +64,7 @@ def generate(
     check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
-    check_form(schema, regex, lookahead)
+    check_form(schema, regex, lookahead, logit_bias)
     if logprobs is not None and not as_json:
         raise InputError("--logprobs are told in JSON: add --json")
     if raw and system is not None:
@@ -81,6 +82,8 @@ def generate(
         print(f"device:     {device_text(loaded)}", file=sys.stderr)
     # Draw a random seed here, so that the JSON can report it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
+    del chosen["prompt_tokens"]  # each prompt has its own
+    chosen["logit_bias"] = dict(logit_bias or {})
 
     def answers(text: str, stats: Stats) -> Generator[GenerationResponse, None, None]:
         return stream_generate(

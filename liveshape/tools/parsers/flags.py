@@ -89,6 +89,19 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def bias(text: str) -> tuple[int, float]:
+    """argparse type: a token id and what is added to its logit.
+
+    >>> bias("5:-100")
+    (5, -100.0)
+    """
+    token, _, number = text.partition(":")
+    try:
+        return natural(token), float(number)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no TOKEN:BIAS, such as 5:-100") from None
+
+
 def counts(text: str) -> list[int]:
     """argparse type: comma-separated integers.
 

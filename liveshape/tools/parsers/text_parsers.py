@@ -11,6 +11,7 @@ from liveshape.tools.parsers.flags import (
     Add,
     add_activations,
     add_conversion,
+    bias,
     conversion_of,
     natural,
     positive,
@@ -118,6 +119,23 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
         "--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="repetition penalty; 1 is off"
     )
     parser.add_argument(
+        "--frequency-penalty",
+        metavar="F",
+        type=float,
+        help="off a logit for each time its token was generated; 0 is off",
+    )
+    parser.add_argument(
+        "--presence-penalty", metavar="F", type=float, help="off the logit of every token that was generated; 0 is off"
+    )
+    parser.add_argument(
+        "--logit-bias",
+        metavar="TOKEN:BIAS",
+        type=bias,
+        action="append",
+        default=[],
+        help="added to the logit of a token id, -100 to 100; may be repeated",
+    )
+    parser.add_argument(
         "-s", "--seed", metavar="N", type=seed, help="random seed: the same one gives the same text; -1 draws one"
     )
     parser.add_argument("--prompt-cache", metavar="FILE", help="reuse the KV cache saved there, and save it at the end")
@@ -157,12 +175,15 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "json_schema": arguments.json_schema,
         "regex": arguments.regex,
         "conversion": conversion_of(arguments),
+        "logit_bias": dict(arguments.logit_bias),
         "sampling": {
             "temperature": arguments.temp,
             "top_k": arguments.top_k,
             "top_p": arguments.top_p,
             "min_p": arguments.min_p,
             "repetition_penalty": arguments.repeat_penalty,
+            "frequency_penalty": arguments.frequency_penalty,
+            "presence_penalty": arguments.presence_penalty,
             "seed": arguments.seed,
         },
     }

@@ -76,6 +76,9 @@ def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]
         {"max_tokens": 9, "temperature": 0.8, "seed": 3},
         {"max_tokens": 16, "temperature": 1.1, "top_k": 20, "top_p": 0.9, "seed": 5},
         {"max_tokens": 12, "repetition_penalty": 1.3, "temperature": 0},
+        {"max_tokens": 24, "frequency_penalty": 1.2, "presence_penalty": 0.5, "temperature": 0},
+        {"max_tokens": 24, "frequency_penalty": 0.9, "temperature": 0.9, "seed": 7, "lookahead": "ngram"},
+        {"max_tokens": 9, "logit_bias": {5: 30, 6: 30}, "presence_penalty": 2, "temperature": 0.7, "seed": 8},
         {"max_tokens": 40, "stop": ["."], "temperature": 0},
         {"max_tokens": 16, "temperature": 0, "lookahead": "ngram"},
     ]

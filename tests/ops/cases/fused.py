@@ -208,7 +208,7 @@ def last_rows(dtype: str, width: int) -> OpCase:
     )  # fmt: skip
 
 
-def sample(name: str, temperature: float = 0.0, top_k: int = 0, penalty: float = 1.0) -> OpCase:
+def sample(name: str, temperature: float = 0.0, top_k: int = 0, penalty: float = 1.0, frequency: float = 0.0) -> OpCase:
     """The likeliest token of the last row: where a draw has one token to choose from, it is that one."""
 
     def golden(logits: torch.Tensor, history: torch.Tensor, size: int) -> torch.Tensor:
@@ -216,6 +216,7 @@ def sample(name: str, temperature: float = 0.0, top_k: int = 0, penalty: float =
         seen = history[0, :size].long().unique()
         scaled = torch.where(row > 0, row / penalty, row * penalty)
         row[seen] = scaled[seen]
+        row -= frequency * history[0, 1:size].long().bincount(minlength=len(row))
         return row.argmax().reshape(1, 1)
 
     return OpCase(
@@ -224,7 +225,8 @@ def sample(name: str, temperature: float = 0.0, top_k: int = 0, penalty: float =
         lambda s: [
             In("float32", (1, s, VOCABULARY), lambda g, shape: g.standard_normal(shape) * 3),
             In("int32", (1, 64), lambda g, shape: g.integers(0, VOCABULARY, shape)),
-            Sym(s), Sym(1), True, temperature, top_k, 1.0, 0.0, penalty, 7, Out("int32", (1, 1)),
+            Sym(s), Sym(1), True, temperature, top_k, 1.0, 0.0, penalty, frequency, 0.0, 1, 7,
+            Out("int32", (1, 1)),
         ],
         golden,
         sizes=(1, 2, 5, 11),
@@ -238,14 +240,14 @@ def sample_rows() -> OpCase:
     one = np.float32(1).view(np.int32)
 
     def settings(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        return np.tile(np.array([0, 0, one, 0, one, 0, 0, 0, 0], np.int32), (shape[0], 1))
+        return np.tile(np.array([0, 0, one, 0, one, *[0] * 7], np.int32), (shape[0], 1))
 
     return OpCase(
         "sample_rows greedy",
         "liveshape.sample_rows",
         lambda s: [
             In("float32", (1, s, VOCABULARY)), In("int32", (1, 16), lambda g, shape: g.integers(0, 9, shape)),
-            In("int32", (2, 4), lambda g, shape: g.integers(0, 4, shape)), 4, In("int32", (s, 9), settings),
+            In("int32", (2, 4), lambda g, shape: g.integers(0, 4, shape)), 4, In("int32", (s, 12), settings),
             False, False, False, Sym(s), Out("int32", (1, s)),
         ],
         lambda logits, history, table, settings, s: logits[0].argmax(-1)[None],
@@ -270,6 +272,7 @@ CASES = [
     last_rows("int8", 8),
     sample("greedy"),
     sample("greedy, penalized", penalty=1.6),
+    sample("greedy, counted", penalty=0.9, frequency=1.4),
     sample("one of one", temperature=0.8, top_k=1),
     sample_rows(),
 ]
