@@ -30,17 +30,15 @@ def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
 
     Example: `grammar_of(json_schema={"type": "object"})`.
     """
-    if json_schema is None and regex is None:
+    form = check_form(json_schema, regex)
+    if form is None:
         return None
-    if json_schema is not None and regex is not None:
-        raise InputError("json_schema and regex were given: a text has one form; give one of them")
-    need("llguidance", extra="constrain", what="text of a given form")
     from llguidance import LLMatcher
 
     if regex is not None:
-        name, grammar = "regex", LLMatcher.grammar_from_regex(text_of(regex, "regex"))
+        name, grammar = "regex", LLMatcher.grammar_from_regex(form)
     else:
-        schema = _schema_text(json_schema)
+        schema = form
         # Unless the schema sets its own whitespace, limit it: a model may otherwise write nothing else.
         spaces = {} if '"x-guidance"' in schema or schema == "false" else {"overrides": {"whitespace_pattern": _SPACE}}
         name, grammar = "json_schema", LLMatcher.grammar_from_json_schema(schema, **spaces)
@@ -48,6 +46,19 @@ def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
     if problem:
         raise InputError(f"{name} cannot be followed: {' '.join(problem.split())}")
     return str(grammar)
+
+
+def check_form(json_schema: Any = None, regex: Any = None) -> str | None:
+    """The text of a JSON schema or of a regex, checked as far as that takes no time; None if neither is given.
+
+    Example: `check_form(regex="yes|no")`.
+    """
+    if json_schema is None and regex is None:
+        return None
+    if json_schema is not None and regex is not None:
+        raise InputError("json_schema and regex were given: a text has one form; give one of them")
+    need("llguidance", extra="constrain", what="text of a given form")
+    return _schema_text(json_schema) if regex is None else text_of(regex, "regex")
 
 
 def _schema_text(schema: Any) -> str:

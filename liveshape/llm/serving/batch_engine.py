@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, TypeVar, Unpack
 
 import numpy as np
@@ -34,6 +35,7 @@ from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
+from liveshape.llm.serving.deferred_answer import DeferredAnswer, deferred
 from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.run.executor import Pending
@@ -183,7 +185,7 @@ class BatchEngine:
         continues: KeptSequence | None = None,
         keeps_all: bool = False,
         **options: Unpack[GenerationOptions],
-    ) -> QueuedAnswer:
+    ) -> QueuedAnswer | DeferredAnswer:
         """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
 
         `continues` is what an `EngineSequence` keeps: token ids that the prompt begins with. With `keeps_all` no page
@@ -191,6 +193,27 @@ class BatchEngine:
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
+        generate = partial(self._queued, continues=continues, keeps_all=keeps_all)
+        return deferred(self._prepared, generate, prompt, options)
+
+    def _queued(
+        self, prompt: Prompt, *, continues: KeptSequence | None, keeps_all: bool, **options: Unpack[GenerationOptions]
+    ) -> QueuedAnswer:
+        """Validate and queue a request, in any thread."""
+        prepared, drafting = self._prepared(prompt, **options)
+        assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
+        answer: QueuedAnswer = self._channel.open(self._leave)
+        request = BatchRequest(prepared, assembler, answer, drafting, continues, keeps_all)
+        self._scheduler.check(request.sequence)
+        try:
+            self._queue(request)
+            return answer
+        except BaseException:  # an interrupt, too: nobody will read the answer
+            self._leave(request.answer)
+            raise
+
+    def _prepared(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> tuple[Preparation, Lookahead | None]:
+        """The validated options of a request, and its speculative decoding."""
         given: dict[str, Any] = {**options}
         given.pop("keep_prefix", None)  # every sequence shares the pages of its prefix
         lookahead = given.pop("lookahead", None), given.pop("lookahead_tokens", self._lookahead_tokens)
@@ -206,17 +229,7 @@ class BatchEngine:
                 f"the prompt is {error.length} long, the pages of the cache hold {error.context:,}: "
                 "shorten the prompt, or give the cache more memory (cache_bytes, --cache-size)"
             ) from error
-        assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
-        drafting = self._drafting(prepared, *lookahead)
-        answer: QueuedAnswer = self._channel.open(self._leave)
-        request = BatchRequest(prepared, assembler, answer, drafting, continues, keeps_all)
-        self._scheduler.check(request.sequence)
-        try:
-            self._queue(request)
-            return answer
-        except BaseException:  # an interrupt, too: nobody will read the answer
-            self._leave(request.answer)
-            raise
+        return prepared, self._drafting(prepared, *lookahead)
 
     def _queue(self, request: BatchRequest) -> None:
         with self._changed:

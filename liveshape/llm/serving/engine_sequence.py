@@ -25,6 +25,7 @@ from liveshape.llm.engine.cache_file import Expected, Saved
 from liveshape.llm.generation.options import GenerationOptions
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.deferred_answer import DeferredAnswer
 from liveshape.llm.serving.queued_answer import QueuedAnswer
 
 
@@ -41,7 +42,7 @@ class EngineSequence:
                 "this engine runs one sequence at a time and keeps none; a LanguageModel forks, saves, ..."
             )
         self._engine, self._kept = engine, kept or KeptSequence()
-        self._answer: QueuedAnswer | None = None
+        self._answer: QueuedAnswer | DeferredAnswer | None = None
         self._transferring = False  # between the device and a file
         engine.locked(lambda scheduler: scheduler.kept.append(self._kept))
 
@@ -55,7 +56,7 @@ class EngineSequence:
         """The number of its tokens."""
         return len(self._kept.tokens)
 
-    def generate(self, ids: Sequence[int] = (), **options: Unpack[GenerationOptions]) -> QueuedAnswer:
+    def generate(self, ids: Sequence[int] = (), **options: Unpack[GenerationOptions]) -> QueuedAnswer | DeferredAnswer:
         """Append token ids and what follows them, as `AsyncEngine.generate` does.
 
         An answer that fails, or is closed while the engine is at work on it, leaves the sequence as it was. The engine
@@ -64,8 +65,9 @@ class EngineSequence:
         Example: `async for response in sequence.generate(tokenizer.encode(" there was")): ...`.
         """
         self._check_idle()
-        self._answer = self._engine.generate([*self.tokens, *token_ids(ids)], continues=self._kept, **options)
-        return self._answer
+        answer = self._engine.generate([*self.tokens, *token_ids(ids)], continues=self._kept, **options)
+        self._answer = answer
+        return answer
 
     def fork(self) -> EngineSequence:
         """Another sequence with the same tokens in the same pages.

@@ -21,6 +21,7 @@ from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.reuse import truncate_to_prefix
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
+from liveshape.llm.serving.deferred_answer import deferred
 from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.text.tokenizer import Tokenizer
 
@@ -136,19 +137,11 @@ class SerialEngine:
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
-        model = self._model
-        context, raw = (model.max_context, model.trained_context), options.get("raw", False)
-        ids = fitting_ids(self.tokenizer, prompt, *context, begin=model.bos_id, raw=raw)
-        on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
-        on_host = on_host or bool(options.get("logit_bias"))
+        return deferred(self._check, self._queued, prompt, options)
 
-        def begin(model: LanguageModel) -> Responses:
-            ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}
-            chosen: dict[str, Any] = {**ahead, **options, "keep_prefix": True}
-            return stream_generate(model, self.tokenizer, ids, **chosen)
-
-        answer: AsyncGenerator[GenerationResponse, None] = self._channel.open(self._forget)
-        request = SerialRequest(ids, model, begin(model), begin, answer)
+    def _queued(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> AsyncGenerator[GenerationResponse, None]:
+        """Validate and queue a request, in any thread."""
+        request = self._prepared(prompt, **options)
         with self._changed:
             if self._closing:
                 raise EngineClosed("the engine was closed and takes no more requests")
@@ -159,7 +152,31 @@ class SerialEngine:
                 self._last_progress = time.monotonic()
             self._waiting.append(request)
             self._changed.notify_all()
+        answer: AsyncGenerator[GenerationResponse, None] = request.answer
         return answer
+
+    def _ids(self, prompt: Prompt, options: GenerationOptions) -> list[int]:
+        model, raw = self._model, options.get("raw", False)
+        return fitting_ids(
+            self.tokenizer, prompt, model.max_context, model.trained_context, begin=model.bos_id, raw=raw
+        )
+
+    def _check(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> None:
+        """Raise for a request that is invalid."""
+        stream_generate(self._model, self.tokenizer, self._ids(prompt, options), **options)
+
+    def _prepared(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> SerialRequest:
+        """A validated request."""
+        model, ids = self._model, self._ids(prompt, options)
+        on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
+        on_host = on_host or bool(options.get("logit_bias"))
+
+        def begin(model: LanguageModel) -> Responses:
+            ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}
+            chosen: dict[str, Any] = {**ahead, **options, "keep_prefix": True}
+            return stream_generate(model, self.tokenizer, ids, **chosen)
+
+        return SerialRequest(ids, model, begin(model), begin, self._channel.open(self._forget))
 
     async def close(self, grace: float = 0) -> None:
         """Take no more requests, let those that are there end within `grace` seconds, and end the others.
