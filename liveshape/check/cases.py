@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +15,18 @@ from liveshape.check.node_arguments import read, written
 from liveshape.check.single_node import SingleNode
 from liveshape.device.protocol import Device
 from liveshape.disk import Path
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.constants import all_bytes
+from liveshape.graph.elements import supported
 from liveshape.ops import OPS
+from liveshape.run.array_files import read_arrays
 from liveshape.run.arrays import as_array
 
 _VERSION = 1
 _META = "case"
+_META_BYTES = 1 << 22  # of its description
+_FREE_BYTES, _MAX_RATIO = 1 << 26, 16  # of arrays: so many whatever the file is, and so many for each of its bytes
 
 
 @dataclass(frozen=True)
@@ -71,22 +76,30 @@ class Case:
         Example: `Case.load(Path("case.npz")).replay(device)`.
         """
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            meta = json.loads(arrays[_META].tobytes())
+            size = os.stat(path).st_size
+            meta = json.loads(read_arrays(path, [_META], _META_BYTES)[_META].tobytes())
             if meta["version"] != _VERSION:
                 raise FormatError(f"{path} is of version {meta['version']}, this liveshape reads {_VERSION}")
+            count = range(len(meta["values"]))
+            named = {f"{kind} {place}" for kind in ("constant", "given", "want") for place in count}
+            # What compresses better than any numbers of a program is no case.
+            arrays = read_arrays(path, named, _FREE_BYTES + _MAX_RATIO * size)
             values = [_value(place, row, arrays) for place, row in enumerate(meta["values"])]
             args = tuple(read(argument, values) for argument in meta["args"])
-            name, label, tolerance = meta["operator"], str(meta["label"]), float(meta["tolerance"])
+            name, label, tolerance = str(meta["operator"]), str(meta["label"]), float(meta["tolerance"])
+            if name not in OPS:
+                raise FormatError(f"{path} is of the operator {name}, which has no kernel here")
+            node = OPS[name].bind(0, label, args)
+            given, want = (_held(kind, values, arrays) for kind in ("given", "want"))
+            if others := [value.name for value in want if value not in node.written]:
+                raise FormatError(f"{path} expects values that {label} does not write: {', '.join(others)}")
         except FileNotFoundError:
             raise InputError(f"{path}: there is no such file; `liveshape check --save FILE` writes one") from None
-        except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
-            raise FormatError(f"{path} is no case of `liveshape check --save`: {error}") from error
-        if name not in OPS:
-            raise FormatError(f"{path} is of the operator {name}, which has no kernel here")
-        node = OPS[name].bind(0, label, args)
-        given, want = (_held(kind, values, arrays) for kind in ("given", "want"))
+        except LiveshapeError:
+            raise
+        except Exception as error:  # whatever a part is that has the wrong type, or is not there
+            reason = f"{type(error).__name__}: {error}"
+            raise FormatError(f"{path} is no case of `liveshape check --save`, or is damaged: {reason}") from error
         return cls(node, given, want, tolerance)
 
     def replay(self, device: Device) -> tuple[list[str], dict[str, Difference | None]]:
@@ -95,6 +108,9 @@ class Case:
         graph = Graph("case", (self.node,), values, (), self.node.written)
         single = SingleNode(graph, self.node, device, device.limits)
         try:
+            lacking = [value.name for value in single.reads if value not in self.given]
+            if lacking:
+                raise FormatError(f"the case of {self.node.label} does not have what it reads: {', '.join(lacking)}")
             got = single.run(self.given)
             found = {
                 value.name: difference(
@@ -109,8 +125,12 @@ class Case:
 
 def _value(place: int, row: Mapping[str, Any], arrays: Mapping[str, Any]) -> Value:
     if "initial" in row:
-        return SymInt(row["name"], row["initial"])
-    tensor = Tensor(row["name"], row["dtype"], tuple(int(size) for size in row["shape"]))
+        if not isinstance(row["initial"], (bool, int, float)):
+            raise FormatError(f"value {place}: a number was expected, {row['initial']!r} was given")
+        return SymInt(str(row["name"]), row["initial"])
+    tensor = Tensor(str(row["name"]), str(row["dtype"]), tuple(int(size) for size in row["shape"]))
+    if not supported(tensor.dtype) or min(tensor.max_shape, default=0) < 0:
+        raise FormatError(f"value {place}: there are no tensors of {tensor.dtype} {tensor.max_shape}")
     if not row["constant"]:
         return tensor
     made = replace(tensor, constant=memoryview(arrays[f"constant {place}"].tobytes()))
@@ -120,4 +140,7 @@ def _value(place: int, row: Mapping[str, Any], arrays: Mapping[str, Any]) -> Val
 
 def _held(kind: str, values: list[Value], arrays: Mapping[str, Any]) -> dict[Value, Any]:
     found = {value: arrays[f"{kind} {place}"] for place, value in enumerate(values) if f"{kind} {place}" in arrays}
+    for value, array in found.items():
+        if array.dtype.kind not in "biufc":
+            raise FormatError(f"{kind} {value.name} is of {array.dtype}: numbers were expected")
     return {value: array.item() if isinstance(value, SymInt) else array for value, array in found.items()}

@@ -7,8 +7,6 @@ small arrays would have more headers than numbers.
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +21,7 @@ from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod
 from liveshape.ops import OPS
+from liveshape.run.array_files import read_arrays
 from liveshape.run.arrays import as_array
 
 FILE = "sweeps.npz"
@@ -97,11 +96,7 @@ def load_sweeps(path: Path) -> list[Sweep]:
     Example: `load_sweeps(Path("some.npz"))[0].calls`.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
-                raise FormatError(f"{path} has more than {_MAX_BYTES:,} bytes of elements; {_DAMAGED}")
-        with np.load(path, allow_pickle=False) as opened:
-            arrays = {name: opened[name] for name in opened.files}
+        arrays = _arrays(path)
         manifest = json.loads(arrays.pop(_MANIFEST).tobytes())
         if manifest["version"] != _VERSION:
             raise FormatError(f"{path} is of version {manifest['version']}, this liveshape reads {_VERSION}")
@@ -112,9 +107,16 @@ def load_sweeps(path: Path) -> list[Sweep]:
         raise
     except FileNotFoundError:
         raise FormatError(f"{path}: this installation has no sweeps; {_DAMAGED}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError, IndexError, OSError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
         raise FormatError(f"{path} is damaged: {type(error).__name__}: {error}; {_DAMAGED}") from error
     return sweeps
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    try:
+        return read_arrays(path, most=_MAX_BYTES)
+    except FormatError as error:
+        raise FormatError(f"{error}: the file is damaged; {_DAMAGED}") from error
 
 
 class _Elements:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -23,6 +24,7 @@ from liveshape.graph.activation_kinds import FLOAT32
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.run.array_files import read_arrays
 from liveshape.tools.wrapping import Words
 
 PROMPT = "Once upon a time, a little robot"
@@ -41,7 +43,7 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
         lacking = "a story needs tokenizers (pip install 'liveshape[llm]'): here is one block of a model instead\n"
         console.print(lacking, markup=False)
         with resources.as_file(shipped.joinpath("block.pte")) as file, models.load(file, device=device) as block:
-            golden = np.load(file.with_name("golden.npz"))
+            golden = read_arrays(file.with_name("golden.npz"))
             title = f"one graph (at most {block.inputs[0].bounds[1]} rows a call)"
             return _shown(
                 block.device, title, ("rows", "of the input", "largest error"), _of_block(block, golden), console
@@ -80,7 +82,7 @@ def _tell(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
 
 def _of_story(model: LanguageModel, folder: Path) -> Iterator[Row | None]:
     """Compare logits with torch's golden logits at every length of the shipped calls, on one graph."""
-    golden = np.load(folder / "golden.npz")
+    golden = read_arrays(folder / "golden.npz")
     ids, calls, expected = golden["ids"].tolist(), golden["calls"].tolist(), golden["logits"]
     for _ in range(2):  # generation read no logits back: allocate their two staging buffers now
         model.reset()
@@ -97,10 +99,10 @@ def _of_story(model: LanguageModel, folder: Path) -> Iterator[Row | None]:
         start += count
 
 
-def _of_block(block: models.Model, golden: np.lib.npyio.NpzFile) -> Iterator[Row | None]:
+def _of_block(block: models.Model, golden: Mapping[str, Any]) -> Iterator[Row | None]:
     """Compare with torch's golden outputs at growing and shrinking numbers of rows, on one graph."""
     x = golden["input"]
-    lengths = sorted(int(name.split()[1]) for name in golden.files if name.startswith("answer"))
+    lengths = sorted(int(name.split()[1]) for name in golden if name.startswith("answer"))
     for _ in range(2):  # as above
         block(x)
     yield None

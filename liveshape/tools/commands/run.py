@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.errors import InputError
+from liveshape.errors import FormatError, InputError
 from liveshape.export.runnable import Conversion
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.formats.signature import Signature
@@ -22,6 +21,7 @@ from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model, program_file
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
+from liveshape.run.array_files import read_arrays
 from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.run.legal import check_call
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
@@ -32,7 +32,6 @@ _SCALAR = "scalar"
 # Random integers are mostly token ids, indices and positions: small ones are in range of every table.
 _INTEGERS_BELOW = 8
 _NUMBERS: Mapping[str, Any] = {"bool": False, "float": 0.0, "int": 0, "NoneType": None}
-_HEADER_BYTES = 1 << 16  # most bytes of the .npy header of an array in a .npz
 
 
 def run(
@@ -202,9 +201,9 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
                 found.append(_from_bytes(path, takes[len(found)], shapes[len(found)]))
             else:
                 raise InputError("inputs are .npy, .npz or .bin files, one per input")
-        except OSError:
+        except (FormatError, OSError):
             raise
-        except Exception as error:  # numpy, zipfile and zlib raise many kinds, and none names the file
+        except Exception as error:  # numpy raises many kinds, and none names the file
             raise InputError(f"{path}: {str(error) or type(error).__name__}") from error
     if named:
         rest_of = iter(found)
@@ -218,13 +217,8 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
 
 def _from_archive(path: str, takes: Sequence[TensorInfo]) -> list[Any]:
     """Load the arrays of a .npz whose unpacked size is bounded by the method's inputs."""
-    most = sum(prod(info.bounds) * ITEM_SIZES.get(info.dtype, 8) + _HEADER_BYTES for info in takes)
-    with zipfile.ZipFile(path) as archive:
-        size = sum(entry.file_size for entry in archive.infolist())
-    if size > most:
-        raise InputError(f"{size} bytes when unpacked, the inputs of this method take at most {most}")
-    with np.load(path, allow_pickle=False) as arrays:
-        return [arrays[name] for name in arrays.files]
+    most = sum(prod(info.bounds) * max(ITEM_SIZES.get(info.dtype, 8), 8) for info in takes)
+    return list(read_arrays(path, most=most).values())
 
 
 def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
