@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import executorch
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  which registers the operators of quantized programs
-import yaml
+import torch.ao.quantization.fx._decomposed
 
 from liveshape.ops import OPS, callable_by_files
 
@@ -20,8 +20,7 @@ def registered() -> set[str]:
     """The names that the portable library has kernels for, as a program spells them."""
     names = set()
     for file in FILES:
-        for entry in yaml.safe_load((KERNELS / file).read_text()):
-            name = entry.get("op") or entry["func"].split("(")[0]
+        for name in re.findall(r"^- (?:op|func): ([\w:.]+)", (KERNELS / file).read_text(), re.MULTILINE):
             names.add(name if "::" in name else f"aten::{name}")
     return names
 
