@@ -31,11 +31,12 @@ class Subject:
     half_cache: bool = False
     activations: str = "float32"
     tolerance: float = 1e-4
+    device: Device | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of whoever loads the file."""
-        return {"half_cache": self.half_cache, "activations": self.activations}
+        return {"half_cache": self.half_cache, "activations": self.activations, "device": self.device}
 
 
 class Crowd:
@@ -164,9 +165,9 @@ def page_bytes(subject: Subject) -> int:
     return sum(storage_bytes(dtype, math.prod(shape), half) for dtype, shape in layout if len(shape) == 4)
 
 
-def runner_of(subject: Subject, pages: int, device: Device | None = None) -> BatchRunner:
+def runner_of(subject: Subject, pages: int) -> BatchRunner:
     """A runner of five sequences on a pool of so many pages."""
     cache_bytes = pages * page_bytes(subject)
-    runner, _ = load_runner(subject.file, device=device, sequences=5, cache_bytes=cache_bytes, **subject.options)
+    runner, _ = load_runner(subject.file, sequences=5, cache_bytes=cache_bytes, **subject.options)
     assert runner.bounds.pages == pages
     return runner

@@ -61,7 +61,7 @@ class Faults:
     async def run(self, pages: int) -> list[list[int]]:
         cache_bytes = pages * page_bytes(self.subject)
         runner, description = load_runner(
-            self.subject.file, device=self.device, sequences=5, cache_bytes=cache_bytes, **self.subject.options
+            self.subject.file, sequences=5, cache_bytes=cache_bytes, **{**self.subject.options, "device": self.device}
         )
         engine = BatchEngine(runner, TOKENIZER, description)
         self.arm()
