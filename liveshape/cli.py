@@ -26,6 +26,7 @@ from liveshape.tools.parsers import (
     text_parsers,
     web_parsers,
 )
+from liveshape.tools.suggesting import Parser
 from liveshape.tools.wrapping import HelpFormatter, wrapped
 
 _ABOUT = """\
@@ -141,7 +142,7 @@ def _message(error: Exception) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="liveshape",
         description=_ABOUT,
         epilog=_EXAMPLES.format(codes=", ".join(f"{code} {what}" for code, what in EXIT_CODES.items())),

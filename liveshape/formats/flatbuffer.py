@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from liveshape.errors import FormatError
+from liveshape.formats.file_kinds import HEAD, foreign_kind
 
 Fields = Mapping[str, int]
 
@@ -62,18 +63,17 @@ class FlatbufferReader:
 
         Example: `FlatbufferReader(view).root(b"ET12", "Program", fields("version"))`.
         """
+        found = bytes(self.view[4:8])
+        wanted = _KNOWN_FILES.get(identifier, "another file")
+        if found and found not in _KNOWN_FILES and (kind := foreign_kind(bytes(self.view[:HEAD]))) is not None:
+            raise FormatError(f"{name}: this is no {wanted.split(' ', 1)[1]}, but {kind}")
         if self.size < 8:
             raise damaged(name, f"{self.size} bytes are too few for a flatbuffer, which takes 8 or more")
-        found = bytes(self.view[4:8])
         if found != identifier:
             known = _KNOWN_FILES.get(found)
             raise FormatError(
                 f"{name}: file identifier {found!r} at byte 4, expected {identifier!r}; "
-                + (
-                    f"this is {known}, pass {_KNOWN_FILES.get(identifier, 'another file')}"
-                    if known
-                    else "not this format"
-                )
+                + (f"this is {known}, pass {wanted}" if known else "not this format")
             )
         return Table(self, self.integer(_U32, 0, name), name, layout)
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from types import TracebackType
 
-from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.errors import InputError, UnsupportedError
 from liveshape.formats.dtypes import ITEM_SIZES, tensor_size
 from liveshape.formats.execution_plan import PLAN, ExecutionPlan, TensorSpec, read_plan
 from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
@@ -118,11 +118,6 @@ def open_program(source: FileSource) -> PteFile:
 
 
 def _read_program(source: Source) -> PteFile:
-    if bytes(source.view[:4]) == b"GGUF":
-        raise FormatError(
-            "this is a GGUF file, no program yet; make one of it: liveshape export FILE -o FOLDER, "
-            "or talk to it at once: liveshape chat FILE"
-        )
     flatbuffer, data = _split(source.view)
     root = FlatbufferReader(in_memory(flatbuffer)).root(b"ET12", "Program", PROGRAM)
     version = root.u32("version")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from liveshape.disk import Path
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats import PteFile, open_program, open_tensor_data
+from liveshape.formats.file_kinds import foreign_name
 from liveshape.formats.source import FileSource
 
 
@@ -43,6 +44,7 @@ def _naming(source: object) -> Iterator[None]:
     try:
         yield
     except (FormatError, UnsupportedError) as error:
-        if not isinstance(source, (str, os.PathLike)):
+        if not isinstance(source, (str, os.PathLike)) or str(error).startswith(f"{os.fspath(source)}:"):
             raise
-        raise type(error)(f"{os.fspath(source)}: {error}") from error
+        kind = foreign_name(os.fspath(source))
+        raise type(error)(f"{os.fspath(source)}{'' if kind is None else f' is {kind}'}: {error}") from error

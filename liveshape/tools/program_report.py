@@ -58,6 +58,7 @@ class Report:
     outputs: tuple[TensorInfo, ...]
     dynamic: dict[str, tuple[int, ...]]  # dimensions that are proven dynamic
     baked: dict[str, dict[int, str]]  # unknown dimensions whose bound is also a constant in the program
+    unread: tuple[str, ...]  # inputs that no operator reads
     signature: bool  # whether the file has a signature of legal shapes
     delegates: int
     nodes: int
@@ -133,6 +134,7 @@ def report_of(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
         outputs=outputs,
         dynamic={info.name: axes for info in (*inputs, *outputs) if (axes := axes_of(info, DYNAMIC))},
         baked={} if compiled is None else _baked(compiled, inputs),
+        unread=unread_inputs(graph, [info.name for info in inputs]),
         signature=signature is not None,
         delegates=len(plan.delegates),
         nodes=len(graph.nodes),
@@ -151,6 +153,15 @@ def report_of(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
+
+
+def unread_inputs(graph: Graph, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of inputs that nothing reads, whose values change nothing.
+
+    Example: `unread_inputs(graph, ["query", "key"]) == ("key",)`.
+    """
+    read = graph.consumers.keys() | set(graph.outputs)
+    return tuple(name for name, value in zip(names, graph.inputs, strict=True) if value not in read)
 
 
 def _with_dims(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,9 @@ def read_prompts(prompt: str | Sequence[str] | None, file: str | None) -> list[s
     ['Once']
     """
     given = [] if prompt is None else [prompt] if isinstance(prompt, str) else list(prompt)
-    if bool(given) == (file is not None):
+    if given and file is not None:
+        raise InputError(f"-p and -f {file}: give one of the two")
+    if not given and file is None:
         raise InputError("give a prompt: -p TEXT, which may be repeated, -p - for stdin, or -f FILE")
     if given.count(STDIN) > 1:
         raise InputError("stdin can be read once: give -p - once")
@@ -43,7 +46,8 @@ def read_text(file: str) -> str:
     except UnicodeDecodeError as error:
         where = "stdin" if file == STDIN else file
         raise InputError(
-            f"{where} is no text in UTF-8: byte {error.start:,} is {error.object[error.start]:#04x}"
+            f"{where} is no text in UTF-8: byte {error.start:,} is {error.object[error.start]:#04x}; convert it, "
+            "such as by iconv -t utf-8"
         ) from None
 
 
@@ -53,7 +57,14 @@ def read_schema(given: str | None) -> str | None:
     >>> read_schema('{"type": "integer"}')
     '{"type": "integer"}'
     """
-    return given if given is None or given.lstrip().startswith("{") else read_text(given)
+    if given is None or given.lstrip().startswith("{"):
+        return given
+    text = read_text(given)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--json-schema {given}: the file is no JSON: {error}") from error
+    return text
 
 
 def check_form(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import liveshape
 from liveshape.device import backends
 from liveshape.shipped import shipped_model
+from liveshape.tools.program_report import unread_inputs
 from tests.cli.calls import Capture, call
 from tests.runtime.files import LENGTH, portable, several
+from tests.support.graphs import In, OpCase, Out, build
 from tests.support.programs import programs
 
 
@@ -52,6 +56,20 @@ def test_inspect_as_json(capsys: Capture) -> None:
     assert forward["dynamic"] == {"input 0": [1], "output 0": [1]}
     assert forward["constants"]["nbytes"] == 256
     assert (sums["name"], sums["problems"]) == ("sums", [])
+
+
+def test_an_input_that_nothing_reads_is_named() -> None:
+    """torch.export takes one tensor that is given twice for one input, and the program keeps both."""
+    case = OpCase(
+        "add",
+        "aten.add.Tensor",
+        lambda size: [In("float32", (size, 4)), In("float32", (size, 4)), 1.0, Out("float32", (size, 4))],
+        torch.add,
+    )
+    graph = build(case, 5)
+    assert unread_inputs(graph, ["x", "y"]) == ()
+    extended = replace(graph, inputs=(*graph.inputs, replace(graph.inputs[0])))
+    assert unread_inputs(extended, ["x", "y", "mask"]) == ("mask",)
 
 
 @pytest.mark.parametrize("kind", ["several", "language model"])

@@ -151,7 +151,7 @@ def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch
 def test_what_is_wrong_is_2(capsys: Capture, folder: Path, tmp_path: Path) -> None:
     wrong: list[tuple[tuple[object, ...], str]] = [
         ((folder,), "give a prompt"),
-        ((folder, "-p", "a", "-f", "b"), "give a prompt"),
+        ((folder, "-p", "a", "-f", "b"), "give one of the two"),
         ((folder, "-f", tmp_path / "none.txt"), "none.txt"),
         ((tmp_path / "nowhere", "-p", "a"), "nowhere"),
         ((tmp_path, "-p", "a"), "tokenizer.json"),

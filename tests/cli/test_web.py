@@ -65,7 +65,7 @@ def test_a_language_model_becomes_a_chat(runtime: Path, tmp_path: Path, capsys: 
     assert names(site) == {"index.html", MARK, *(f"model/{name}" for name in ("model.pte", *texts)), *loaded}
     for name in ("model.pte", *texts):
         assert (site / "model" / name).read_bytes() == (story / name).read_bytes()
-    facts, options = facts_of((site / "index.html").read_bytes()), {"activations": "auto", "maxContext": 64}
+    facts, options = facts_of((site / "index.html").read_bytes()), {"maxContext": 64}
     assert (facts["name"], facts["chat"], facts["options"]) == ("story", False, options)
     assert set(facts["files"]) == {"model.pte", *texts}
     assert facts["bytes"] == sum((story / name).stat().st_size for name in facts["files"])

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from liveshape.errors import FormatError
 from liveshape.export.model.layout import Grouped, Layout
 from liveshape.export.sources.ggml_blocks import FORMATS, BlockFormat
+from liveshape.formats.file_kinds import CUT_SHORT
 from liveshape.formats.source import Source, check_view, drop_pages, in_memory
 
 Rows = slice | npt.NDArray[np.int64]
@@ -114,7 +115,7 @@ class GgufFile:
     def _unpack(self, layout: str) -> tuple[Any, ...]:
         size = struct.calcsize(layout)
         if self._at + size > len(self._data):
-            raise FormatError(f"{self.path} ends at byte {len(self._data)}, in the middle of its header")
+            raise FormatError(f"{self.path} ends at byte {len(self._data)}, in the middle of its header{CUT_SHORT}")
         return struct.unpack(layout, self._taken(size))
 
     def _taken(self, size: int) -> memoryview:
@@ -132,7 +133,9 @@ class GgufFile:
     def _check_count(self, count: int, least: int, what: str) -> None:
         """Refuse a count of elements that the rest of the file cannot hold."""
         if count * least > len(self._data) - self._at:
-            raise FormatError(f"{self.path}: {count} {what} do not fit the {len(self._data) - self._at} bytes left")
+            raise FormatError(
+                f"{self.path}: {count} {what} do not fit the {len(self._data) - self._at} bytes left{CUT_SHORT}"
+            )
 
     def _string(self) -> str:
         length = self._number("<Q")
@@ -200,6 +203,7 @@ class GgufFile:
         for each in placed:
             if each.offset + each.nbytes > len(self._data):
                 raise FormatError(
-                    f"{self.path}: tensor {each.name} ends at byte {each.offset + each.nbytes} of {len(self._data)}"
+                    f"{self.path}: tensor {each.name[:80]} ends at byte {each.offset + each.nbytes} of "
+                    f"{len(self._data)}{CUT_SHORT}"
                 )
         return placed

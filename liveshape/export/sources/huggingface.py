@@ -24,6 +24,7 @@ from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.export.sources.rotary_rows import order_of, paired_heads
 from liveshape.export.sources.safetensors import SafetensorsFolder, StoredTensor, check_float
 from liveshape.export.sources.stacked_experts import BLOCK, Mxfp4Tensor, experts_apart
+from liveshape.formats.file_kinds import HEAD, foreign_kind
 
 _TAKEN_ALONG = (
     "tokenizer.json",
@@ -132,7 +133,8 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(stored.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not JSON: {error}") from error
+        kind = None if stored.lstrip().startswith(b"{") else foreign_kind(stored[:HEAD])
+        raise FormatError(f"{path} is not JSON{f', but {kind}' if kind else f': {error}'}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a table of settings")
     return content

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from liveshape.disk import read_bytes
-from liveshape.errors import FormatError
+from liveshape.errors import FormatError, counted
 from liveshape.formats.dtypes import MAX_RANK
+from liveshape.formats.file_kinds import CUT_SHORT, HEAD, foreign_kind, foreign_name
 from liveshape.formats.source import Source, check_view, drop_pages
 
 Rows = slice | npt.NDArray[np.int64]
@@ -143,12 +144,21 @@ def _files(folder: Path) -> dict[Path, list[str]]:
         files = {path: [] for path in sorted(folder.glob("*.safetensors"))}
     missing = [path.name for path in files if not path.exists()]
     if missing:
-        raise FormatError(f"{index}: {len(missing)} files of the index are missing, such as {missing[0]}")
+        raise FormatError(
+            f"{index} names {counted(len(missing), 'file')} that the folder has not, such as {missing[0]}; "
+            f"download what is missing{_unfinished(folder)}"
+        )
     if not files:
         others = ", ".join(path.name for path in sorted(folder.glob("*.bin"))[:3])
         hint = f"; {others}: only safetensors are read, convert these first" if others else ""
-        raise FormatError(f"{folder} has no .safetensors file{hint}")
+        raise FormatError(f"{folder} has no .safetensors file{hint or _unfinished(folder)}")
     return files
+
+
+def _unfinished(folder: Path) -> str:
+    """The end of a message: a file of the folder whose download did not end."""
+    names = (path.name for path in sorted(folder.iterdir()) if foreign_name(path.name))
+    return next((f"; {name} is {foreign_name(name)}" for name in names), "")
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -180,6 +190,9 @@ def _table(content: bytes, where: str) -> dict[str, Any]:
     except FormatError:
         raise
     except (ValueError, RecursionError) as error:
+        kind = foreign_kind(content[:HEAD])
+        if kind is not None and not content.lstrip().startswith(b"{"):
+            raise FormatError(f"{where} is not JSON, but {kind}") from error
         raise FormatError(f"{where} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise FormatError(f"{where} is not a table of tensors")
@@ -191,7 +204,10 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
     size = len(data)
     length = int.from_bytes(data[:8], "little")
     if size < 8 or length > min(size - 8, _HEADER_LIMIT):
-        raise FormatError(f"{path}: a header of {length} bytes does not fit the file of {size}")
+        kind = foreign_kind(bytes(data[:HEAD]))
+        if kind is not None and size > 8 and bytes(data[8:9]) != b"{":
+            raise FormatError(f"{path} is no safetensors file, but {kind}")
+        raise FormatError(f"{path}: a header of {length} bytes does not fit the file of {size}{CUT_SHORT}")
     header = _table(bytes(data[8 : 8 + length]), f"{path}: the header")
     found = {
         name: replace(_stored(f"{path}: tensor {name[:80]}", entry, data, 8 + length), path=str(path))
@@ -218,6 +234,6 @@ def _stored(where: str, entry: Any, data: memoryview, base: int) -> StoredTensor
     if not whole or end - start != needed or base + end > len(data):
         raise FormatError(
             f"{where}: bytes {start!r:.40} to {end!r:.40} do not hold shape {shape!r:.80} of {kind} "
-            f"in a file with {len(data) - base} of them"
+            f"in a file with {len(data) - base} of them{CUT_SHORT}"
         )
     return StoredTensor(data, kind, shape, base + start)

@@ -17,6 +17,7 @@ from typing import Any
 
 from liveshape.disk import open_file
 from liveshape.errors import FormatError
+from liveshape.formats.file_kinds import HEAD, foreign_kind
 from liveshape.llm.text.token_bound import TokenBound, token_bound
 
 _LARGEST_FILE = 1 << 28
@@ -67,7 +68,9 @@ class TokenizerFile:
         try:
             document = json.loads(content, object_pairs_hook=_without_twins)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"this is no JSON that can be read: {error or 'it is nested too deep'}") from error
+            kind = foreign_kind(content[:HEAD])
+            why = f"it is {kind}" if kind else error or "it is nested too deep"
+            raise FormatError(f"this is no JSON that can be read: {why}") from error
         try:
             growth = _checked(document)
         except FormatError:

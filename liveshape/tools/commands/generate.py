@@ -70,6 +70,9 @@ def generate(
     if raw and system is not None:
         raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
     texts = read_prompts(prompt, prompt_file)
+    if not raw and not all(text.strip() for text in texts):
+        where = "-p" if prompt_file is None else f"-f {prompt_file}"
+        raise InputError(f"{where}: the prompt is empty; give a text, or --raw to let the model begin by itself")
     template = None if chat_template is None else read_text(chat_template)
     asked = _Prompts(texts, system, raw, template)
     stats = Stats(model_load_start_ms=now_ms())

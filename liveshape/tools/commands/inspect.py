@@ -171,6 +171,11 @@ def _print(report: Report, target: Target) -> None:
     ]
     print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
     _print_unknown(report)
+    if report.unread:
+        print_text(
+            f"{report.name}: {', '.join(report.unread)}: NEVER READ, what is given there changes nothing. torch.export "
+            "takes one tensor that is given as two inputs for one: export with a tensor of its own for each"
+        )
     lacking = {problem.operator for problem in report.problems}
     notes = dict.fromkeys((each.operator for each in report.host), "ON THE HOST: slow") | dict.fromkeys(
         lacking, "NOT SUPPORTED"

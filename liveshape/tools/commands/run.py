@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.disk import open_file
 from liveshape.errors import FormatError, InputError
 from liveshape.export.runnable import Conversion
 from liveshape.formats.dtypes import ITEM_SIZES
@@ -24,7 +25,7 @@ from liveshape.program.program import load_program
 from liveshape.run.array_files import read_arrays
 from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.run.legal import check_call
-from liveshape.tools.console import counted, print_json, print_table, upload_bar
+from liveshape.tools.console import check_writable, counted, print_json, print_table, upload_bar
 from liveshape.tools.model_argument import runnable_model
 
 _SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
@@ -32,6 +33,7 @@ _SCALAR = "scalar"
 # Random integers are mostly token ids, indices and positions: small ones are in range of every table.
 _INTEGERS_BELOW = 8
 _NUMBERS: Mapping[str, Any] = {"bool": False, "float": 0.0, "int": 0, "NoneType": None}
+_MAGIC = b"\x93NUMPY"  # the first bytes of a .npy file
 
 
 def run(
@@ -101,7 +103,14 @@ def make_inputs(
     """
     wanted = parse_shapes(shapes, takes) if shapes is not None else [info.bounds for info in takes]
     if files:
-        return _from_files(files, takes, wanted)
+        inputs = _from_files(files, takes, wanted)
+        for value, info, shape in zip(inputs, takes, wanted, strict=True):
+            if shapes is not None and info.is_tensor and np.shape(value) != shape:
+                raise InputError(
+                    f"--input-shapes {shapes}: {info.name} is {shape_text(shape)} there, and "
+                    f"{shape_text(np.shape(value))} by --inputs; leave one of both out"
+                )
+        return inputs
     if seed < 0:
         raise InputError(f"--seed {seed}: a seed is 0 or above")
     random = np.random.default_rng(seed)
@@ -190,7 +199,14 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
             place = places[name]
             (named[place],) = _from_files([rest], takes[place : place + 1], shapes[place : place + 1])
             continue
+        if equals and name.isidentifier() and not os.path.exists(path):
+            raise InputError(f"--inputs {path}: no input is called {name!r}; there are {', '.join(places)}")
         suffix = os.path.splitext(path)[1].lower()
+        if suffix == ".npy":
+            with open_file(path) as file:
+                head = file.read(len(_MAGIC))
+            if head != _MAGIC:
+                raise InputError(f"{path} is no .npy file: it begins with {head!r}; numpy.save writes one")
         try:
             if suffix == ".npy":
                 # Memory-mapped: a header that promises more than the file holds allocates nothing.
@@ -237,6 +253,7 @@ def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
 def _check_output_file(path: str | None) -> None:
     if path is not None and os.path.splitext(path)[1].lower() not in (".npy", ".npz"):
         raise InputError(f"--output-file {path}: write .npz for all outputs, .npy for a single one")
+    check_writable("--output-file", path)
 
 
 def _save(path: str, outputs: Sequence[Any]) -> None:

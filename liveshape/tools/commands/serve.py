@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.export.sources.hub import is_hub_name
+from liveshape.export.sources.opening import located, runs_as_it_is
 from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.batch.loading import SEQUENCES
@@ -74,6 +76,9 @@ def serve(
     check_options(None, None, (), lookahead, lookahead_tokens)
     if pooling is not None and embeddings is None:
         raise InputError(f"--pooling {pooling} is of an encoder: name it with --embeddings")
+    for given in (model, embeddings):
+        if given is not None and not is_hub_name(given):
+            runs_as_it_is(located(given))  # what is no model is refused before anybody can ask
     key = _key(api_key, api_key_file)
     template = None if chat_template is None else read_text(chat_template)
     local = host in LOOPBACK

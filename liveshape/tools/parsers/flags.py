@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from liveshape.export.runnable import Conversion
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *(?:([KMGT])iB|B)?", re.ASCII | re.IGNORECASE)
+_PORTS = 65535
 _PREFIXES = ("", "K", "M", "G", "T")
 
 # Help epilogs of several commands.
@@ -49,6 +50,17 @@ def natural(text: str) -> int:
     """
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """argparse type: a port to listen at, 0 for any.
+
+    >>> port("8000")
+    8000
+    """
+    if not text.isdigit() or int(text) > _PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0 to {_PORTS}")
     return int(text)
 
 

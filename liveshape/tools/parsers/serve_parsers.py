@@ -12,6 +12,7 @@ from liveshape.tools.parsers.flags import (
     add_conversion,
     conversion_of,
     natural,
+    port,
     positive,
     size,
 )
@@ -37,7 +38,7 @@ def add_commands(add: Add) -> None:
     serving = add("serve", "serve a language model over HTTP (the extra `serve`)", _SERVE, _run_serve)
     serving.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or what is converted")
     serving.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
-    serving.add_argument("--port", metavar="N", type=natural, default=8000, help="0 is any (default 8000)")
+    serving.add_argument("--port", metavar="N", type=port, default=8000, help="0 is any (default 8000)")
     serving.add_argument(
         "--api-key", metavar="KEY", help="the key that every request must have, but /health and the page"
     )

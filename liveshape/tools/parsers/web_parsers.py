@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from liveshape.graph.activation_kinds import AUTO
-from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, natural
+from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, port
 
 _WEB = f"""\
 The folder has a page, the model and the runtime, about 20 MB beside the model (5 MB as servers compress it). Any web
@@ -34,7 +34,7 @@ def add_commands(add: Add) -> None:
     making.add_argument("--force", action="store_true", help="also into a folder that has other files, which stay")
     making.add_argument("--serve", action="store_true", help="serve the site on this machine until Ctrl-C")
     making.add_argument("--host", metavar="ADDRESS", help="of --serve: where to listen (default 127.0.0.1)")
-    making.add_argument("--port", metavar="N", type=natural, help="of --serve: 0 is any (default 8080)")
+    making.add_argument("--port", metavar="N", type=port, help="of --serve: 0 is any (default 8080)")
     making.add_argument("--runtime", metavar="FOLDER", help="what `make web` built (default: as installed)")
     making.add_argument("--method", metavar="NAME", help="of a program: which of its methods (default forward)")
     making.add_argument("--half-cache", action="store_true", help="keep the KV cache in float16: half of its memory")
