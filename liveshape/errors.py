@@ -53,6 +53,10 @@ class EngineClosed(LiveshapeError, RuntimeError):
     """An engine was closed: it takes no more requests, and this one has not ended."""
 
 
+class EngineDied(DeviceError):
+    """The process of an engine has died, and with it all that it computed: ask again, and another one is started."""
+
+
 class StorageError(LiveshapeError, OSError):
     """The disk is full; the message names the folder and what helps."""
 

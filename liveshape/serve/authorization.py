@@ -14,6 +14,7 @@ from liveshape.serve.refusals import Refusal, error_body
 from liveshape.serve.service import Service
 
 _OPEN = ("/", "/health")  # the page has no secret: it asks for the key itself
+_PORTS = {"http": 80, "https": 443}
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -45,7 +46,7 @@ class Authorization:
             return Refusal(403, f"this server is not known by the name {host!r:.80}; start it with --host")
         origin = headers.get("origin")
         allowed = "*" in service.cors or origin in service.cors
-        if origin is not None and not allowed and _host_of(origin) != host:
+        if origin is not None and not allowed and not _is_own(origin, headers.get("host", ""), scope["scheme"]):
             return Refusal(403, f"pages of {origin!r:.80} may not ask here: --cors allows them")
         if service.key is None or scope["path"] in _OPEN:
             return None
@@ -61,6 +62,30 @@ def _host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def _is_own(origin: str, host: str, scheme: str) -> bool:
+    """Whether a page of this server asks: the same scheme, host and port.
+
+    A proxy that ends TLS need not say so: then the page is of https, and the request came by http.
+
+    >>> _is_own("http://localhost:8000", "localhost:8000", "http"), _is_own("http://localhost:3000", "", "http")
+    (True, False)
+    """
+    page = _origin_of(origin)
+    if page is not None and page[0] == "https" and page[1] not in LOOPBACK:
+        scheme = "https"
+    return page is not None and page == _origin_of(f"{scheme}://{host}")
+
+
+def _origin_of(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None if it is no address of a web page."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return None if port is None or not parts.hostname else (parts.scheme, parts.hostname, port)
 
 
 def _same(given: str, key: str) -> bool:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from liveshape.errors import EngineClosed, FormatError, InputError, LiveshapeError, QueueFull, UnsupportedError
+from liveshape.errors import (
+    EngineClosed,
+    EngineDied,
+    FormatError,
+    InputError,
+    LiveshapeError,
+    QueueFull,
+    UnsupportedError,
+)
 from liveshape.llm.generation.prompts import ContextError
 from liveshape.llm.text.token_bound import TooManyTokensError
 from liveshape.packages import MissingPackageError
@@ -67,6 +75,8 @@ def refusal_of(error: Exception, field: str | None = None) -> Refusal:
             return Refusal(400, str(error), field)
         case QueueFull():
             return Refusal(429, str(error), None, "queue_full")
+        case EngineDied():
+            return Refusal(503, str(error), None, "restarting")
         case EngineClosed():
             return Refusal(503, str(error), None, "closing")
         case LiveshapeError():

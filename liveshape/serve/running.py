@@ -16,6 +16,7 @@ import uvicorn
 from liveshape.errors import InputError
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.serve.app import app_of
+from liveshape.serve.header_deadline import HeaderDeadline
 from liveshape.serve.request_log import log
 from liveshape.serve.service import Service
 
@@ -33,6 +34,7 @@ class GracefulServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app_of(service),
+                http=HeaderDeadline,
                 lifespan="off",
                 ws="none",
                 log_config=None,

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from liveshape.errors import DeviceError, EngineClosed, InputError, QueueFull
+from liveshape.errors import DeviceError, EngineClosed, EngineDied, InputError, QueueFull
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.serving.answer_channel import AnswerChannel
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.llm.serving.engine_process import PipeChannel
 from liveshape.llm.serving.remote_engine import RemoteEngine
+from liveshape.serve.refusals import refusal_of
 from tests.llm.batch.fake_runner import FakeRunner, fake_engine
 
 
@@ -245,8 +246,10 @@ def test_a_process_that_dies_is_told_and_another_one_serves(tmp_path: Path) -> N
         assert first.pid is not None
         running = engine.generate([1], max_tokens=60)
         os.kill(first.pid, signal.SIGKILL)
-        with pytest.raises(DeviceError, match="ended with -9"):
+        with pytest.raises(EngineDied, match="ended with -9") as died:
             await whole(running)
+        refusal = refusal_of(died.value)
+        assert (refusal.status, refusal.headers) == (503, {"Retry-After": "1"})
         (tmp_path / "go").touch()
         assert engine.status.requests == 0
         assert await whole(await asyncio.to_thread(engine.generate, [2], max_tokens=5)) == wanted(2, 5)

@@ -8,6 +8,7 @@ import logging
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from liveshape.llm.serving.serial_engine import SerialEngine
+from liveshape.serve import header_deadline
 from liveshape.serve.page import headers as page_headers
 from liveshape.serve.page import page
 from liveshape.serve.request_limits import RequestLimits
@@ -65,6 +67,54 @@ def test_every_route_wants_the_key(locked: Served, route: str) -> None:
     for headers in ({"Authorization": "Bearer secret"}, {"x_api_key": "secret"}):
         status, _, _ = locked.ask(route, ROUTES[route], **headers)
         assert status != 401
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "forwarded", "own"),
+    [
+        ("localhost:8000", "http://localhost:8000", "", True),
+        ("LOCALHOST:8000", "http://localhost:8000", "", True),
+        ("[::1]:8000", "http://[::1]:8000", "", True),
+        ("localhost", "http://localhost:80", "", True),
+        ("chat.example", "https://chat.example", "", True),  # a proxy that ends TLS and does not say so
+        ("chat.example:8443", "https://chat.example:8443", "", True),
+        ("chat.example", "https://chat.example", "https", True),
+        ("localhost", "https://localhost", "https", True),
+        ("localhost:8000", "http://localhost:3000", "", False),
+        ("localhost:8000", "http://localhost", "", False),
+        ("localhost:8000", "http://127.0.0.1:8000", "", False),
+        ("localhost:8000", "https://localhost:8000", "", False),
+        ("chat.example", "https://chat.example:8443", "", False),
+        ("chat.example", "http://chat.example", "https", False),
+        ("chat.example", "https://chat.example:port", "", False),
+        ("chat.example", "file://chat.example", "", False),
+    ],
+)
+def test_a_page_of_this_server_has_its_scheme_host_and_port(
+    server: Served, host: str, origin: str, forwarded: str, own: bool
+) -> None:
+    proxy = {"x_forwarded_proto": forwarded} if forwarded else {}
+    assert server.ask("/v1/models", Host=host, Origin=origin, **proxy)[0] == (200 if own else 403)
+
+
+def test_a_connection_without_a_whole_header_is_closed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, or the one after an answer; a slow body has its own time."""
+    monkeypatch.setattr(header_deadline, "HEADER_SECONDS", 0.2)
+    whole = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    body = b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 17\r\n\r\n"
+    for before, sent in ((b"", b""), (b"", whole[:20]), (whole, whole[:20])):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+            connection.sendall(before)
+            if before:
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            connection.sendall(sent)
+            while connection.recv(1 << 16):  # until it is closed
+                pass
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        connection.sendall(body)
+        time.sleep(0.3)
+        connection.sendall(b'{"content": "hi"}')
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
 
 
 def test_health_and_the_page_want_no_key(locked: Served) -> None:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Unpack
 
-from liveshape.errors import DeviceError, EngineClosed, InputError
+from liveshape.errors import DeviceError, EngineClosed, EngineDied, InputError
 from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.serving.async_engine import EngineFacts, EngineStatus
@@ -237,7 +237,7 @@ class RemoteEngine:
                 table.clear()
         error: Exception = EngineClosed("the engine was closed before this answer ended; ask again")
         if not closing:
-            error = DeviceError(
+            error = EngineDied(
                 f"the process of the engine ended with {process.exitcode}, and with it all that it computed; ask again"
             )
         for each in accepting:
