@@ -40,7 +40,7 @@ fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
         case TRUNC_DIVIDE: { return trunc(a / b); }
         case REMAINDER: {
             let rest = float_fmod(a, b);
-            return select(rest, rest + b, (rest != zero) & ((rest < zero) != (b < zero)));
+            return select(rest, rest + b, is_across(rest, b));
         }
         case FMOD: { return float_fmod(a, b); }
         case MINIMUM: { return select(min(a, b), a + b, is_nan(a) | is_nan(b)); }
@@ -140,11 +140,17 @@ fn mantissa(bits: vec4<u32>) -> vec4<u32> {
     return (bits & vec4<u32>(0x7fffffu)) | implied;
 }
 
+// Whether a rest has another sign than what it was divided by. By bits: a device may take a subnormal rest for zero.
+fn is_across(rest: vec4<f32>, b: vec4<f32>) -> vec4<bool> {
+    let bits = bitcast<vec4<u32>>(rest);
+    let other_sign = ((bits ^ bitcast<vec4<u32>>(b)) >> vec4<u32>(31u)) != vec4<u32>(0u);
+    return ((bits << vec4<u32>(1u)) != vec4<u32>(0u)) & other_sign;
+}
+
 fn floor_divide(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let zero = vec4<f32>(0.0);
     let rest = float_fmod(a, b);
-    let below = (rest != zero) & ((rest < zero) != (b < zero));
-    let quotient = (a - rest) / b - select(zero, vec4<f32>(1.0), below);
+    let quotient = (a - rest) / b - select(zero, vec4<f32>(1.0), is_across(rest, b));
     let whole = select(round(quotient), with_sign(zero, a / b), quotient == zero);
     return select(whole, a / b, (b == zero) | (is_infinite(a / b) & !is_infinite(a)));
 }
