@@ -183,8 +183,8 @@ class _Routes:
 
         def read(tokenizer: Tokenizer) -> Completion:
             asked = Completion.read(fields, service.model_of(fields), tokenizer, engine.vocab_size, service.limits)
-            for ids in asked.prompts:
-                self._fitting(ids, "prompt")
+            for prompt in asked.prompts:
+                self._fitting(prompt.ids, "prompt")
             return asked
 
         asked = await self._prepared(request, read)

@@ -64,14 +64,14 @@ def usage_wanted(fields: Fields, stream: bool) -> bool:
     return wanted
 
 
-def usage(answers: Answers, count: int) -> dict[str, Any]:
-    """The tokens of a request of `count` answers to each prompt, which counts once."""
-    prompt, generated = sum(answers.prompt_tokens[::count]), sum(answers.generated_tokens)
+def usage(answers: Answers, count: int, told: int | None = None) -> dict[str, Any]:
+    """The tokens of a request of `count` answers to each prompt, which counts once; the first `told` are answers."""
+    prompt, generated = sum(answers.prompt_tokens[:told:count]), sum(answers.generated_tokens[:told])
     return {
         "prompt_tokens": prompt,
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
-        "prompt_tokens_details": {"cached_tokens": sum(answers.cached_tokens[::count])},
+        "prompt_tokens_details": {"cached_tokens": sum(answers.cached_tokens[:told:count])},
     }
 
 

@@ -253,6 +253,17 @@ def test_settings_on_the_host_mean_what_they_say() -> None:
 # Numbers and files
 
 
+def test_forced_tokens_begin_the_answer_and_end_nothing() -> None:
+    model, (end,) = model_saying(), sorted(plain().eos_ids)
+    forced = [5, end, 7]
+    found = list(llm.stream_generate(model, plain(), PROMPT, forced_tokens=forced, max_tokens=5, logprobs=1))
+    assert [each.token for each in found[:3]] == forced
+    assert all(each.logprobs is not None for each in found)
+    assert found[-1].generation_tokens > 3
+    with pytest.raises(InputError, match="forced_tokens has 99999"):
+        llm.stream_generate(model, plain(), PROMPT, forced_tokens=[99999])
+
+
 def test_stats_have_the_names_of_executorch() -> None:
     stats, tokenizer = Stats(), plain()
     before = int(time.time() * 1000)

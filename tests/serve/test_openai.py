@@ -13,7 +13,7 @@ import pytest
 from liveshape.llm.generation.logprobs import Logprobs
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.serve.openai_completions import _Likely
+from liveshape.serve.completion_logprobs import TokenRows
 from liveshape.serve.openai_options import likely_token
 from tests.llm.texts import sentencepiece
 from tests.serve.serving import Served, scripted, scripted_together, served
@@ -280,7 +280,7 @@ def test_log_probabilities_with_the_spaces_of_words() -> None:
     """As sentencepiece has them; of tokens with one text, such as parts of characters, the likeliest is told."""
     tokenizer = Tokenizer(sentencepiece())
     cat, comma = tokenizer.encode("cat,", add_special_tokens=False)
-    likely, rows = _Likely(tokenizer), []
+    likely, rows = TokenRows(tokenizer), []
     for token in (cat, comma, cat):
         found = Logprobs(-0.1, ((token, -0.1), (3 + 0xC3, -3.0), (3 + 0xE2, -9.0)))
         row = likely.row(GenerationResponse("", token, 1, 0.0, 1, 0.0, 0.0, logprobs=found))

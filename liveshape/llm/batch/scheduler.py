@@ -24,7 +24,7 @@ from liveshape.errors import InputError, counted
 from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable, page_key
 from liveshape.llm.engine.common_prefix import common_prefix
-from liveshape.llm.engine.speculative import Lookahead
+from liveshape.llm.engine.speculative import ForcedDrafts, Lookahead
 
 _IN_FLIGHT = 8  # steps at most
 
@@ -44,7 +44,7 @@ class Sequence:
         limit: int,
         *,
         on_host: bool = False,
-        lookahead: Lookahead | None = None,
+        lookahead: Lookahead | ForcedDrafts | None = None,
         keeps_all: bool = False,
         continues: KeptSequence | None = None,
         request: Any = None,

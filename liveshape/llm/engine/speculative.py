@@ -88,6 +88,29 @@ class Ngrams:
         return next((place for place in found if place is not None and place < len(tokens)), None)
 
 
+class ForcedDrafts:
+    """Drafts the tokens that an answer must begin with, which follow a prompt of `start` tokens, as many as fit.
+
+    >>> ForcedDrafts([7, 8, 9], 2).draft([1, 2, 7], 8, 4)
+    (9,)
+    """
+
+    def __init__(self, forced: Sequence[int], start: int) -> None:
+        self._forced, self._start = forced, start
+
+    def may_draft(self, tokens: Sequence[int]) -> bool:
+        """Whether there are draft tokens after the next token."""
+        return len(tokens) + 1 - self._start < len(self._forced)
+
+    def draft(self, tokens: Sequence[int], token: int, room: int) -> tuple[int, ...]:
+        """Up to `room` draft tokens after the sequence and a token."""
+        place = len(tokens) + 1 - self._start
+        return tuple(self._forced[place : place + max(room, 0)])
+
+    def record(self, position: int, proposed: int, accepted: int) -> None:
+        """All of them are accepted."""
+
+
 class Lookahead:
     """Adaptive draft length, pauses in drafting, and the acceptance counts.
 

@@ -22,6 +22,7 @@ class Assembler:
     def __init__(self, tokenizer: Tokenizer, given: Preparation, memory: float) -> None:
         self._ids, self._limit, self._ends, self._watch = given.ids, given.limit, given.ends, given.watch
         self._logprobs, self._memory = given.logprobs, memory
+        self._forced = len(given.forced)
         self._decoder = StreamDecoder(tokenizer, given.ids)
         self._start = self._first = time.perf_counter()
         self._last = given.ids[-1]
@@ -38,9 +39,10 @@ class Assembler:
         if self.count == 1:
             self._first = time.perf_counter()
         logprobs = None if self._logprobs is None else logprobs_of(logits, token, self._logprobs)
-        text = self._watch.put("" if token in self._ends else self._decoder.put(token))
+        ends = token in self._ends and self.count > self._forced
+        text = self._watch.put("" if ends else self._decoder.put(token))
         reason = None
-        if token in self._ends or self._watch.matched is not None:
+        if ends or self._watch.matched is not None:
             reason = "stop"
         elif complete:
             reason = "grammar"

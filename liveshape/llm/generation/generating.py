@@ -106,6 +106,7 @@ def stream_generate(
     logprobs: int | None = None,
     json_schema: Mapping[str, Any] | str | bool | None = None,
     regex: str | None = None,
+    forced_tokens: Sequence[int] = (),
     raw: bool = False,
 ) -> ResponseStream:
     """Stream the generated text of a prompt, a response per token. A prompt is a text, token ids, or messages.
@@ -127,6 +128,8 @@ def stream_generate(
     before temperature, filters, samplers and processors.
     `json_schema` or `regex` is constrained decoding (the extra `constrain`), with sampling on the host. The finish
     reason is "grammar" where nothing more can follow; with "length" the text does not match yet.
+    `forced_tokens` are the first of the answer whatever the model would choose: so a text gets log-probabilities, and
+    an EOS token among them ends nothing.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` get the logits of every step
     on the host, which is slow. Invalid options raise here, not at the first token.
     `async for` works as well: the event loop runs while the device works.
@@ -157,6 +160,7 @@ def stream_generate(
         logprobs=logprobs,
         json_schema=json_schema,
         regex=regex,
+        forced_tokens=forced_tokens,
         raw=raw,
     )
     ids, chooser = given.ids, given.chooser

@@ -16,21 +16,28 @@ if TYPE_CHECKING:
 
 
 class HostChooser:
-    """Samples one token after the other on the host: logits processors, then the grammar, then the sampler."""
+    """Chooses one token after the other on the host: the forced ones, which follow a prompt of `start` tokens, and then
+    by logits processors, the grammar and the sampler."""
 
     def __init__(
         self,
         sample: Callable[[Tokens, Logits], Any],
         processors: Sequence[Callable[[Tokens, Logits], Any]] = (),
         constraint: Constraint | None = None,
+        forced: Sequence[int] = (),
+        start: int = 0,
     ) -> None:
         self._sample, self._processors, self._constraint = sample, processors, constraint
+        self._forced, self._start = forced, start
 
     def choose(self, tokens: Sequence[int], logits: Logits) -> int:
         """The token after these, from its logits.
 
         Example: `HostChooser(lambda tokens, logits: int(logits.argmax())).choose([1, 2], logits)`.
         """
+        place = len(tokens) - self._start
+        if place < len(self._forced):
+            return self._forced[place]
         row, before = logits, np.asarray(tokens, np.int64)
         for process in self._processors:
             row = checked_logits(process(before, row), row.size)

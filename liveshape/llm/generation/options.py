@@ -62,4 +62,5 @@ class GenerationOptions(TypedDict, total=False):
     logprobs: int | None
     json_schema: Mapping[str, Any] | str | bool | None
     regex: str | None
+    forced_tokens: Sequence[int]
     raw: bool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import callables, token_biases, token_limit
+from liveshape.llm.arguments import callables, token_biases, token_ids, token_limit
 from liveshape.llm.generation.constraint import Constraint, grammar_of
 from liveshape.llm.generation.host_sampling import host_sampler
 from liveshape.llm.generation.host_stream import HostChooser
@@ -26,7 +26,8 @@ MAX_TOKENS = 256
 class Preparation:
     """A validated generation: its prompt, how many tokens may follow, how they are sampled, and what ends them.
 
-    `chooser` samples on the host, where options need that. `logprobs` is the number of top tokens to report.
+    `chooser` samples on the host, where options need that. `logprobs` is the number of top tokens to report. The first
+    tokens of the answer are the `forced` ones.
     """
 
     ids: list[int]
@@ -36,6 +37,7 @@ class Preparation:
     watch: StopWatch
     chooser: HostChooser | None
     logprobs: int | None
+    forced: tuple[int, ...] = ()
 
 
 def prepare(
@@ -60,6 +62,7 @@ def prepare(
     logprobs: int | None = None,
     json_schema: Mapping[str, Any] | str | bool | None = None,
     regex: str | None = None,
+    forced_tokens: Sequence[int] = (),
     raw: bool = False,
 ) -> Preparation:
     """Validate the options of `stream_generate` that say which tokens follow.
@@ -83,20 +86,31 @@ def prepare(
     biases = token_biases(logit_bias, model.vocab_size)
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
     grammar = grammar_of(json_schema, regex)
+    forced = _forced(forced_tokens, model.vocab_size)
+    if forced and grammar is not None:
+        raise InputError("forced_tokens need not have the form that was asked for: leave out one of both")
     chooser = None
-    if choosers or processors or grammar is not None or biases:
+    if choosers or processors or grammar is not None or biases or forced:
         choose = host_sampler(sampling, biases) if sampler is None else lambda _, logits: sampler(logits)
         constraint = None if grammar is None else Constraint(tokenizer, grammar, model.vocab_size, ends)
-        chooser = HostChooser(choose, processors, constraint)
-    return Preparation(ids, limit, sampling, ends, watch, chooser, logprob_count(logprobs, model.vocab_size))
+        chooser = HostChooser(choose, processors, constraint, forced, len(ids))
+    return Preparation(ids, limit, sampling, ends, watch, chooser, logprob_count(logprobs, model.vocab_size), forced)
+
+
+def _forced(given: Any, vocabulary: int) -> tuple[int, ...]:
+    forced = tuple(token_ids(given))
+    wrong = next((each for each in forced if not 0 <= each < vocabulary), None)
+    if wrong is not None:
+        raise InputError(f"forced_tokens has {wrong}, the vocabulary of this model ends at {vocabulary}")
+    return forced
 
 
 def check_verifiable(chooser: HostChooser | None) -> None:
     """Raise for speculative decoding of tokens that the host chooses."""
     if chooser is not None:
         raise InputError(
-            "lookahead cannot verify what sampler, logits_processors, logit_bias, json_schema or regex choose: "
-            "leave out one of both"
+            "lookahead cannot verify what sampler, logits_processors, logit_bias, json_schema, regex or forced_tokens "
+            "choose: leave out one of both"
         )
 
 

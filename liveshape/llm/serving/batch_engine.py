@@ -24,10 +24,11 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS, draft_limit
 from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
-from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
-from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams
+from liveshape.llm.batch.scheduler import Piece, Scheduler, Sequence, Step
+from liveshape.llm.engine.speculative import NGRAM, ForcedDrafts, Lookahead, Ngrams
 from liveshape.llm.engine.step_period import StepPeriod
 from liveshape.llm.generation.assembling import Assembler
+from liveshape.llm.generation.host_stream import HostChooser
 from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.preparing import Preparation, check_verifiable, prepare
 from liveshape.llm.generation.prompts import ContextError
@@ -55,7 +56,7 @@ class BatchRequest:
         given: Preparation,
         assembler: Assembler,
         answer: Any,
-        lookahead: Lookahead | None,
+        lookahead: Lookahead | ForcedDrafts | None,
         continues: KeptSequence | None,
         keeps_all: bool,
     ) -> None:
@@ -212,7 +213,9 @@ class BatchEngine:
             self._leave(request.answer)
             raise
 
-    def _prepared(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> tuple[Preparation, Lookahead | None]:
+    def _prepared(
+        self, prompt: Prompt, **options: Unpack[GenerationOptions]
+    ) -> tuple[Preparation, Lookahead | ForcedDrafts | None]:
         """The validated options of a request, and its speculative decoding."""
         given: dict[str, Any] = {**options}
         given.pop("keep_prefix", None)  # every sequence shares the pages of its prefix
@@ -244,9 +247,11 @@ class BatchEngine:
             self._arrived.append(request)
             self._changed.notify_all()
 
-    def _drafting(self, given: Preparation, wanted: Any, tokens: Any) -> Lookahead | None:
-        """Speculative decoding of a request, if it or the engine asks for it."""
+    def _drafting(self, given: Preparation, wanted: Any, tokens: Any) -> Lookahead | ForcedDrafts | None:
+        """Speculative decoding of a request, if it or the engine asks for it; forced tokens are computed together."""
         most = draft_limit(tokens)
+        if wanted is None and given.forced:
+            return ForcedDrafts(given.forced, len(given.ids))
         if wanted is None:
             wanted = self._lookahead if given.chooser is None else None
         elif wanted == NGRAM:
@@ -391,8 +396,7 @@ class BatchEngine:
             if piece.line is not None and request.given.chooser is not None and not piece.sequence.done:
                 assert rows is not None
                 try:
-                    row = np.asarray(rows[piece.line], np.float32)
-                    sampled[piece.line] = request.given.chooser.choose(piece.sequence.tokens, row)
+                    _choose(request.given.chooser, piece, rows, sampled)
                 except BaseException as error:  # of a grammar or a callable of this request alone
                     self._end(request, error)
         with self._changed:
@@ -479,3 +483,13 @@ class BatchEngine:
             self._arrived = deque(self._requests.values())
             for request in self._arrived:
                 request.sequence.unread.clear()  # tokens that were lost with the device are sampled again
+
+
+def _choose(chooser: HostChooser, piece: Piece, rows: Any, sampled: list[int]) -> None:
+    """Choose the tokens of a piece on the host, up to the first that is no draft token."""
+    tokens = list(piece.sequence.tokens)
+    for line, draft in zip(piece.lines, (*piece.draft, None), strict=True):
+        sampled[line] = chooser.choose(tokens, np.asarray(rows[line], np.float32))
+        if sampled[line] != draft:
+            return
+        tokens.append(sampled[line])

@@ -169,7 +169,7 @@ class SerialEngine:
         """A validated request."""
         model, ids = self._model, self._ids(prompt, options)
         on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
-        on_host = on_host or bool(options.get("logit_bias"))
+        on_host = on_host or bool(options.get("logit_bias") or options.get("forced_tokens"))
 
         def begin(model: LanguageModel) -> Responses:
             ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}
