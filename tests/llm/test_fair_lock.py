@@ -11,7 +11,7 @@ import pytest
 
 from liveshape.device.worker import Worker
 from liveshape.errors import InputError
-from liveshape.llm.engine.fair_lock import FairLock, _Ticket, synchronized
+from liveshape.llm.engine.fair_lock import FairLock, _awaited, _Ticket, synchronized
 
 HANGS = 120  # seconds after which a test of locks is taken to hang, on a machine however busy
 
@@ -196,13 +196,13 @@ def test_a_finalizer_of_a_thread_that_waits_does_not_wait_behind_it(monkeypatch:
     waiting(lock, 1)
     wait = _Ticket.wait
 
-    def collecting(ticket: _Ticket, line: Any) -> None:
+    def collecting(ticket: _Ticket, line: Any, is_hopeless: Any) -> bool:
         monkeypatch.setattr(_Ticket, "wait", wait)
         lock.run_or_defer(lambda: called.append("closed"))
         with pytest.raises(InputError, match="in no finalizer"):
             lock.run(lambda: None)
         leave.set()
-        wait(ticket, line)
+        return wait(ticket, line, is_hopeless)
 
     monkeypatch.setattr(_Ticket, "wait", collecting)
     assert lock.run(lambda: list(called)) == ["closed"]
@@ -255,3 +255,34 @@ def test_hundreds_of_interrupts_leave_the_lock_consistent() -> None:
     comes_through(lock)
     assert not lock._queue
     assert not broken
+
+
+def test_threads_that_wait_for_each_other_in_a_circle_go_another_way() -> None:
+    """As models do that draft for each other; who only waits for its turn gets it."""
+    locks = [FairLock() for _ in range(3)]
+    barrier, found = threading.Barrier(3), list[str]()
+
+    def work(place: int) -> None:
+        def held() -> None:
+            barrier.wait(HANGS)
+            found.append(locks[(place + 1) % 3].run_or_else(lambda: "else", lambda: "got"))
+
+        for _ in range(5):
+            locks[place].run(held)
+
+    ended(*(started(lambda place=place: work(place)) for place in range(3)))
+    assert len(found) == 15
+    assert {"else"} <= set(found)
+    for lock in locks:
+        comes_through(lock)
+        assert not lock._queue
+    assert not _awaited
+
+    begun, go = threading.Event(), threading.Event()
+    holder = started(lambda: locks[0].run(lambda: (begun.set(), go.wait(HANGS))))
+    assert begun.wait(HANGS)
+    waiter = started(lambda: found.append(locks[0].run_or_else(lambda: "else", lambda: "turn")))
+    time.sleep(0.15)
+    go.set()
+    ended(holder, waiter)
+    assert found[-1] == "turn"

@@ -28,8 +28,11 @@ class DraftModel:
         return len(tokens) + 1 < self._session.description.max_context
 
     def draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
-        """Up to `most` draft tokens; stop tokens do not end a draft."""
-        return self._session.lock.run(self._draft, tokens, token, most)
+        """Up to `most` draft tokens; stop tokens do not end a draft.
+
+        None where another thread has this model and waits for the target, as two models that draft for each other do.
+        """
+        return self._session.lock.run_or_else(list, self._draft, tokens, token, most)
 
     def _draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
         session = self._session

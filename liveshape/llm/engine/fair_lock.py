@@ -34,13 +34,16 @@ class _Ticket:
         self.thread = thread
         self.gate: threading.Lock | None = None
 
-    def wait(self, queue: deque[_Ticket]) -> None:
-        """Block until this ticket is the head of the queue."""
+    def wait(self, queue: deque[_Ticket], is_hopeless: Callable[[], bool] | None) -> bool:
+        """Block until this ticket is the head of the queue; False when that is hopeless."""
         self.gate = gate = threading.Lock()
         gate.acquire()
         # No lost wakeup: an owner that released before the gate existed did so before this check.
         while queue[0] is not self:
+            if is_hopeless is not None and is_hopeless():
+                return False
             gate.acquire(timeout=_POLL_SECONDS)
+        return True
 
     def wake(self) -> None:
         """Wake the waiting thread, to check whether it is the head."""
@@ -91,6 +94,28 @@ class FairLock:
 
         Example: `model.lock.run(lambda: (model.reset(), model.prefill(ids)))`.
         """
+        return self._run(None, function, *args, **named)
+
+    def run_or_else(
+        self,
+        otherwise: Callable[[], Result],
+        function: Callable[Arguments, Result],
+        *args: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        """`run`; but where threads wait for each other's locks in a circle, this one calls `otherwise` without it.
+
+        Example: `draft_model.lock.run_or_else(list, draft, tokens)`.
+        """
+        return self._run(otherwise, function, *args, **named)
+
+    def _run(
+        self,
+        otherwise: Callable[[], Result] | None,
+        function: Callable[Arguments, Result],
+        *args: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
         queue, thread = self._queue, threading.get_ident()
         head = self._head()
         if head is not None and head.thread == thread:
@@ -106,7 +131,8 @@ class FairLock:
                         "a finalizer asked for a model in a thread that works for it or waits for it, and so would "
                         "wait for itself: use models in no finalizer but for close()"
                     )
-                ticket.wait(queue)
+                if not self._wait(ticket, None if otherwise is None else self._is_circle) and otherwise is not None:
+                    return otherwise()
             if self._deferred:
                 self._run_deferred()
             result = function(*args, **named)
@@ -132,6 +158,31 @@ class FairLock:
             self.defer(function)
         else:
             self.run(function)
+
+    def _wait(self, ticket: _Ticket, is_hopeless: Callable[[], bool] | None) -> bool:
+        thread = ticket.thread
+        before = _awaited.get(thread)  # where a finalizer waits in the middle of another wait
+        try:
+            _awaited[thread] = self
+            return ticket.wait(self._queue, is_hopeless)
+        finally:
+            if before is None:
+                _awaited.pop(thread, None)
+            else:
+                _awaited[thread] = before
+
+    def _is_circle(self) -> bool:
+        """Whether the owner of this lock waits, over others or at once, for a lock of this thread."""
+        thread, lock, seen = threading.get_ident(), self, set[int]()
+        while (head := lock._head()) is not None and head.thread not in seen:
+            if head.thread == thread:
+                return lock is not self
+            seen.add(head.thread)
+            following = _awaited.get(head.thread)
+            if following is None:
+                return False
+            lock = following
+        return False
 
     def _is_queued(self, thread: int, excluding: _Ticket | None) -> bool:
         """Whether a thread is in the queue already."""
@@ -162,6 +213,9 @@ class FairLock:
             return queue[0] if queue else None
         except IndexError:  # removed between the two reads
             return None
+
+
+_awaited: dict[int, FairLock] = {}  # by the thread that waits
 
 
 class HasLock(Protocol):
