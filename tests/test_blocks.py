@@ -58,7 +58,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def lines_of(block: Block) -> Iterator[list[str]]:
     """The commands of a shell block: all of its lines, or in a transcript those behind a $."""
-    lines = block.text.splitlines()
+    lines = block.text.replace("\\\n", "").splitlines()
     typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines
     for line in typed:
         words = shlex.split(line, comments=True)
@@ -125,22 +125,15 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def server(words: list[str], port: int) -> Iterator[None]:
-    """A server in the background, as a shell starts it with &, until it is ready and then until the page ends."""
+    """A server in the background, as a shell starts it with &, until the page ends: what follows waits for it."""
     command = [sys.executable, "-m", "liveshape", *words, "--port", str(port)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
-        assert running.stderr is not None
-        told = []
-        for line in running.stderr:
-            told.append(line)
-            if '"event": "ready"' in line:
-                break
+    with subprocess.Popen(command, env=environment) as running:
         try:
-            assert running.poll() is None, "".join(told)
             yield
+            assert running.poll() is None, "the server has ended"
         finally:
             running.terminate()
-            running.communicate()
 
 
 def run_workflow(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:

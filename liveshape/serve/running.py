@@ -21,6 +21,7 @@ from liveshape.serve.request_log import log
 from liveshape.serve.service import Service
 
 _THREADS = 32
+_WARM_PROMPTS, _WARM_TOKENS = (9, 60), 3
 _LAST_BYTES = 5  # seconds for clients to read the end of an answer
 
 
@@ -83,6 +84,22 @@ def listening(host: str, port: int) -> socket.socket:
         raise InputError(
             f"the server cannot listen at {host}, port {port}: {error}; choose --host and --port"
         ) from error
+
+
+def warm(engine: AsyncEngine) -> None:
+    """Generate a few tokens, so that the kernels of short prompts and of decode are compiled when a client asks.
+
+    Example: `warm(SerialEngine(*load("folder")))`.
+    """
+
+    async def generate() -> None:
+        for length in _WARM_PROMPTS:
+            ids = [next(iter(engine.tokenizer.encode("a", add_special_tokens=False)), 0)] * length
+            if length + _WARM_TOKENS <= engine.max_context:
+                async for _ in engine.generate(ids, max_tokens=_WARM_TOKENS):
+                    pass
+
+    asyncio.run(generate())
 
 
 def serve_until_stopped(service: Service, load: Callable[[], AsyncEngine], bound: socket.socket, grace: float) -> None:

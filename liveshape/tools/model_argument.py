@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from liveshape.export.folder import Settings
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.runnable import Conversion, runnable
+from liveshape.export.sources.hub import is_hub_name
 from liveshape.export.sources.opening import located, runs_as_it_is
 from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of
@@ -21,7 +22,7 @@ from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
-from liveshape.shipped import shipped_model
+from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.console import upload_bar
 from liveshape.tools.wrapping import wrapped
 
@@ -45,6 +46,15 @@ def runnable_model(
     """
     with upload_bar("converting") as progress, runnable(source, conversion, progress, _tell, check) as path:
         yield path
+
+
+def check_source(source: str) -> None:
+    """Raise for a source that is not there or is no model; one of the Hub is not asked for.
+
+    Example: `check_source("model.gguf")`.
+    """
+    if (shipped(source) or Path(source)).exists() or not is_hub_name(source):
+        runs_as_it_is(located(source))
 
 
 def contexts_of(path: Path) -> tuple[int | None, int | None]:

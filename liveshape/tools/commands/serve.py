@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -26,7 +27,7 @@ from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.packages import need
 from liveshape.shipped import shipped_model
 from liveshape.tools.console import upload_bar
-from liveshape.tools.model_argument import AS_USUAL, open_lookahead, runnable_model
+from liveshape.tools.model_argument import AS_USUAL, check_source, open_lookahead, runnable_model
 from liveshape.tools.text_arguments import check_options, read_text
 from liveshape.tools.wrapping import wrapped
 
@@ -70,7 +71,7 @@ def serve(
     from liveshape.serve.authorization import LOOPBACK
     from liveshape.serve.embedder import Embedder
     from liveshape.serve.request_log import log, log_to_stderr
-    from liveshape.serve.running import listening, serve_until_stopped
+    from liveshape.serve.running import listening, serve_until_stopped, warm
     from liveshape.serve.service import Service, model_name
 
     check_options(None, None, (), lookahead, lookahead_tokens)
@@ -81,6 +82,8 @@ def serve(
             runs_as_it_is(located(given))  # what is no model is refused before anybody can ask
     key = _key(api_key, api_key_file)
     template = None if chat_template is None else read_text(chat_template)
+    for source in filter(None, (model, embeddings)):
+        check_source(source)
     local = host in LOOPBACK
     hosts = LOOPBACK if local else None
     service = Service(names or [model_name(model)], key, cors, hosts=hosts, any_model=any_model)
@@ -112,6 +115,11 @@ def serve(
             service.embedder = Embedder(model_name(embeddings), encoder, max_waiting)
         engine = RemoteEngine(opening)
         log("engine", **asdict(engine.facts))
+        try:
+            warm(engine)
+        except BaseException:
+            asyncio.run(engine.close())
+            raise
         return engine
 
     if not local and key is None:
