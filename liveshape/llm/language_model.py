@@ -36,7 +36,7 @@ from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, max_draft
 from liveshape.llm.engine.stream import Stream
 from liveshape.llm.program.context import checked_context, larger_context, rotation_of, with_context
 from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.prefill_chunk import prefill_chunk, with_chunk
+from liveshape.llm.program.prefill_chunk import prefill_chunk, with_chunk, with_chunk_of_context
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
@@ -95,7 +95,8 @@ class LanguageModel:
 
             def rewrite(lowered: Graph) -> Graph:
                 nonlocal known
-                resized = with_context(lowered, constants, context)
+                shorter, known = with_chunk_of_context(lowered, known, context)
+                resized = with_context(shorter, constants, context)
                 longer, known = with_chunk(resized, known, prefill_chunk(target.limits))
                 return longer
 

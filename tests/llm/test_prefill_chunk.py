@@ -18,6 +18,7 @@ from liveshape.graph.limits import MatrixShape
 from liveshape.llm import language_model
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.prefill_chunk import MATRIX_CHUNK, prefill_chunk
+from liveshape.program.memory_use import Memory
 from tests.export.family_models import MODELS, folder_of
 
 PIECE, CHUNK, CONTEXT = 8, 50, 64
@@ -60,6 +61,32 @@ def test_longer_calls_give_the_same_logits(tmp_path: Path, monkeypatch: pytest.M
             held = model.position
             model.prefill(IDS[held : held + count])
             np.testing.assert_allclose(model.logits(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("qwen2", "gemma3") else pytest.mark.slow) for name in MODELS]
+)
+def test_a_small_context_takes_its_own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A file of chunks of 64 tokens: caches had a row for each of them, whatever context was asked for."""
+    folder_of(tmp_path / name, MODELS[name])
+    export_folder(open_folder(tmp_path / name), tmp_path / "out", Settings(Quantization("none"), CONTEXT, CONTEXT))
+
+    def loaded(context: int | None) -> tuple[Memory, np.ndarray]:
+        with LanguageModel.load(tmp_path / "out", max_context=context) as model:
+            for count in (1, model.max_context // 2, model.max_context // 2 - 2):
+                model.prefill(IDS[model.position : model.position + count])
+            return model.memory, model.logits()
+
+    contexts = (CONTEXT // 2, CONTEXT // 4, 4)
+    found, whole = {context: loaded(context) for context in contexts}, loaded(None)[0]
+    monkeypatch.setattr(language_model, "with_chunk_of_context", lambda graph, constants, context: (graph, constants))
+    for context in contexts:
+        memory, logits = found[context]
+        old, expected = loaded(context)  # whose rotation may be that of this context
+        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+        assert memory.state < old.state
+        assert memory.state <= whole.state * max(context, 17) / CONTEXT * 1.1
+        assert memory.activations < whole.activations
 
 
 def test_a_chunk_is_no_longer_than_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
