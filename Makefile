@@ -27,7 +27,7 @@ test-all: test $(TIERS) test-matrices test-page test-web test-ray
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
-PAGES := tests/serve/test_page_browser.py tests/cli/test_program_page.py
+PAGES := $(wildcard tests/serve/test_page_*.py) tests/cli/test_program_page.py
 test-recorded:
 	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:

@@ -146,8 +146,9 @@ class _Routes:
         """A model in OpenAI's and in Anthropic's words, which do not contradict each other."""
         engine, embedder, created = self._service.engine, self._service.embedder, self._service.created
         context = None if engine is None else engine.max_context
+        tasks = None if engine is None else _tasks(engine.tokenizer)
         if embedder is not None and name == embedder.name:
-            context = embedder.encoder.max_tokens
+            context, tasks = embedder.encoder.max_tokens, ["embedding"]
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
         return {
             "id": name,
@@ -158,6 +159,7 @@ class _Routes:
             "display_name": name,
             "created_at": moment,
             "max_context": context,
+            "tasks": tasks,
         }
 
     # Text
@@ -321,6 +323,11 @@ class _Routes:
             _tell(request, answers)
 
         return EventStream(safe(), close)
+
+
+def _tasks(tokenizer: Tokenizer) -> list[str]:
+    """What a language model answers: texts that go on, and conversations where it has a chat template."""
+    return ["completion"] if tokenizer.chat_template is None else ["completion", "chat"]
 
 
 def _tell(request: Request, answers: Answers) -> None:

@@ -16,6 +16,9 @@ SCRIPTS = (
     "dom.js",
     "storage.js",
     "theme.js",
+    "highlight.js",
+    "tex_symbols.js",
+    "tex.js",
     "inline.js",
     "markdown.js",
     "conversations.js",
@@ -27,7 +30,7 @@ SCRIPTS = (
     "dialogs.js",
     "page.js",
 )
-STYLES = ("base.css", "style.css")
+STYLES = ("base.css", "style.css", "prose.css")
 
 
 def page() -> bytes:
@@ -37,7 +40,8 @@ def page() -> bytes:
     b'<!doctype html>'
     """
     style, script = _parts()
-    return joined(source("index.html"), policy="", host="server", style=style, script=script)
+    parts = {"policy": "", "symbols": source("symbols.html"), "host": "server", "style": style, "script": script}
+    return joined(source("index.html"), **parts)
 
 
 @functools.cache

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.serve.stub_api import StubApi
+from tests.support.browser import has_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 collect_ignore = [] if importlib.util.find_spec("ray") else ["test_ray.py"]
+if not has_chromium():
+    collect_ignore.append("test_page_short.py")
 
 
 @pytest.fixture

@@ -30,10 +30,11 @@ class Refusal:
     message: str
     type: str = "invalid_request_error"
     param: str | None = None
+    code: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": None}}
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
 class Hangup:
@@ -54,6 +55,8 @@ class StubApi:
         self.refused_models: deque[Refusal] = deque()
         self.key: str | None = None
         self.models = [MODEL]
+        self.tasks: dict[str, list[str]] = {}  # of a model; without them it chats
+        self.loading = 0  # how often /health still says so
         self.finish = "stop"
         self.gone = threading.Event()  # a client left before its answer ended
         self.closing = threading.Event()
@@ -88,11 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/":
             self._send(200, page(), dict(headers()))
+        elif self.path == "/health":
+            self.api.loading -= self.api.loading > 0
+            status = {"status": "loading"} if self.api.loading else {"status": "ok"}
+            self._send(503 if self.api.loading else 200, json.dumps(status).encode())
         elif self._may_enter():
             if self.api.refused_models:
                 self._refuse(self.api.refused_models.popleft())
             else:
-                models = [{"id": name, "object": "model"} for name in self.api.models]
+                tasks = self.api.tasks
+                models = [{"id": each, "tasks": tasks.get(each, ["completion", "chat"])} for each in self.api.models]
                 self._send(200, json.dumps({"object": "list", "data": models}).encode())
 
     def do_POST(self) -> None:
@@ -145,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
                 case Reasoning(text):
                     self._event(_chunk({"reasoning_content": text}))
                 case str():
-                    self._event(_chunk({"content": step}))
+                    self._event(_chunk({"content": step}, prompt="prompt" in self.api.bodies[-1]))
             tokens += isinstance(step, str | Reasoning)
         self._event(_chunk({}, self.api.finish))
         usage = {"prompt_tokens": 1234, "completion_tokens": tokens, "total_tokens": 1234 + tokens}
@@ -164,9 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
-def _chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
-    return {
-        "object": "chat.completion.chunk",
-        "model": MODEL,
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-    }
+def _chunk(delta: dict[str, str], finish: str | None = None, prompt: bool = False) -> dict[str, Any]:
+    """A piece of an answer; to a prompt it has a text and no delta."""
+    said = {"text": delta["content"]} if prompt else {"delta": delta}
+    return {"object": "chunk", "model": MODEL, "choices": [{"index": 0, **said, "finish_reason": finish}]}

@@ -102,6 +102,7 @@ def test_a_wrong_field_is_named(server: Served, body: Any, field: str, reason: s
 def test_the_encoder_is_among_the_models_and_is_no_model_of_chats(server: Served, client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["story", "other", "tiny"]
     assert server.told("/v1/models/tiny")["max_context"] == 24
+    assert server.told("/v1/models/tiny")["tasks"] == ["embedding"]
     with pytest.raises(openai.NotFoundError, match="story, other is"):
         client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hi"}])
     with pytest.raises(openai.NotFoundError, match="tiny is"):

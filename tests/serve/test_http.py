@@ -332,6 +332,8 @@ def test_a_model_without_a_template_or_whose_template_takes_no_tools_says_so() -
         with served(SerialEngine(model, tokenizer)) as made:
             status, _, content = made.ask("/v1/chat/completions", body)
             assert (status, json.loads(content)["error"]["param"]) == (400, field)
+            tasks = ["completion"] if field == "messages" else ["completion", "chat"]
+            assert made.told("/v1/models/story")["tasks"] == tasks
             assert made.told("/v1/completions", {"prompt": "Once", "max_tokens": 3})["usage"]["completion_tokens"] == 3
 
 

@@ -30,15 +30,16 @@ def test_the_policy_allows_the_script_and_the_style_of_the_page_and_no_other() -
 def test_the_page_is_whole() -> None:
     text = page().decode()
     assert "{{" not in text
-    assert {path.name for path in SOURCE.iterdir()} == {"index.html", *STYLES, *SCRIPTS}
-    assert all((SOURCE / name).read_text() in text for name in (*STYLES, *SCRIPTS))
+    assert {path.name for path in SOURCE.iterdir()} == {"index.html", "symbols.html", *STYLES, *SCRIPTS}
+    assert all((SOURCE / name).read_text() in text for name in ("symbols.html", *STYLES, *SCRIPTS))
 
 
 def test_the_page_fetches_nothing_from_elsewhere() -> None:
     text = page().decode()
     assert set(re.findall(r"""\b(?:src|href)=["']?([^"'> ]{5})""", text)) <= {"data:", "#icon", "#mess"}
     assert not re.findall(r"@import|url\(", part("style"))
-    assert set(re.findall(r'request\("(.*?)"', part("script"))) == {"v1/models", "v1/chat/completions"}
+    asked = set(re.findall(r'(?:request|post|fetch)\("(.*?)"', part("script")))
+    assert asked == {"v1/models", "v1/chat/completions", "v1/completions", "health"}
 
 
 def test_no_script_makes_html_of_text() -> None:

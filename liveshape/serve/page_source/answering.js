@@ -5,11 +5,36 @@ const running = new Map(); // by id of the conversation: the message, and how to
 const OUTCOMES = { done: "The answer is complete.", stopped: "The answer was stopped.", failed: "The answer failed." };
 
 function requestBody(conversation, question) {
-  const { system, ...sampling } = conversation.settings;
+  const { system, stop, logit_bias: bias, ...sampling } = conversation.settings;
   const said = branch(conversation, question).filter((each) => each.content);
   const messages = said.map(({ role, content }) => ({ role, content }));
   if (system) messages.unshift({ role: "system", content: system });
+  const stops = (stop ?? "").split("\n").filter(Boolean);
+  if (stops.length) sampling.stop = stops;
+  const biases = (bias ?? "").split(",").filter((each) => each.includes(":"));
+  if (biases.length) sampling.logit_bias = Object.fromEntries(biases.map((each) => each.split(":")).map(asBias));
   return { model: conversation.model, messages, ...sampling };
+}
+
+const asBias = ([token, bias]) => [token.trim(), Number(bias)];
+
+// What was written so far as one text, for a model that has no chat template and knows no messages.
+function continued(messages) {
+  let text = "";
+  for (const { role, content } of messages) {
+    const apart = text && role === "user" && !/\s$/.test(text) && !/^\s/.test(content);
+    text += apart ? ` ${content}` : content;
+  }
+  return text;
+}
+
+function abortable(promise, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason);
+    if (signal?.aborted) stop();
+    signal?.addEventListener("abort", stop, { once: true });
+    promise.then(resolve, reject).finally(() => signal?.removeEventListener("abort", stop));
+  });
 }
 
 async function answer(conversation, question) {
@@ -22,8 +47,9 @@ async function answer(conversation, question) {
   showRunning(conversation);
   announce("The answer begins.");
   try {
-    await chooseModel(conversation);
-    for await (const chunk of streamChat(requestBody(conversation, question), controller.signal)) {
+    await abortable(chooseModel(conversation), controller.signal);
+    const { chat = true } = models.find((each) => each.id === conversation.model) ?? {};
+    for await (const chunk of streamAnswer(requestBody(conversation, question), chat, controller.signal)) {
       takeChunk(message, chunk, clock);
       if (shown === conversation) scheduleUpdate(message);
     }
@@ -42,7 +68,7 @@ async function answer(conversation, question) {
 
 function takeChunk(message, chunk, clock) {
   const [choice] = chunk.choices ?? [];
-  const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+  const { content = choice?.text, reasoning_content: reasoning } = choice?.delta ?? {};
   if (reasoning) message.reasoning += reasoning;
   if (content) message.content += content;
   if (content || reasoning) clock.tick(Boolean(content));

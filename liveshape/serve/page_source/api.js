@@ -1,12 +1,13 @@
 // The OpenAI API of the server that this page came from.
 
 const KEY = "liveshape.key";
+const USUAL_TOKENS = 256; // of a text that is continued, which may never end by itself
 let key = stored(KEY, "sessionStorage");
 
 class ApiError extends Error {
   constructor(message, details = {}) {
     super(message);
-    this.details = details; // status, type, param, retryAfter
+    this.details = details; // status, type, param, code, retryAfter
   }
 }
 
@@ -14,7 +15,7 @@ class ApiError extends Error {
 function apiError(error, status, retryAfter) {
   const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
   const text = (value) => (value === null || value === undefined ? undefined : String(value));
-  return new ApiError(message, { status, type: text(error?.type), param: text(error?.param), retryAfter });
+  return new ApiError(message, { status, type: text(error?.type), param: text(error?.param), code: error?.code, retryAfter });
 }
 
 async function refusal(response) {
@@ -45,19 +46,53 @@ async function request(path, options = {}) {
 // What a new conversation says below the name of the model.
 const modelNotes = () => ["Conversations are kept in this browser alone."];
 
-async function listModels() {
-  const { data } = await (await request("v1/models")).json();
-  return data.map((model) => model.id);
+// The fields of the settings that this API takes.
+const TAKEN = Object.keys(SETTINGS);
+
+// The models that write text, once they are loaded; until then `onWaiting` is given those that will be there.
+async function listModels(onWaiting) {
+  const list = async () => {
+    const { data } = await (await request("v1/models")).json();
+    const writing = data.filter(({ tasks }) => tasks?.includes("completion") ?? true);
+    return writing.map(({ id, tasks }) => ({ id, chat: tasks?.includes("chat") ?? true }));
+  };
+  const found = await list();
+  if (!(await isLoading())) return found;
+  onWaiting(found);
+  await untilLoaded();
+  return list();
 }
 
-// The chunks of an answer, as they come.
-async function* streamChat(body, signal) {
-  const response = await request("v1/chat/completions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
-    signal,
-  });
+async function isLoading(signal) {
+  const response = await fetch("health", { signal }).catch(() => null);
+  return response?.status === 503 && (await response.json().catch(() => null))?.status === "loading";
+}
+
+async function untilLoaded(signal) {
+  do await abortable(new Promise((resolve) => setTimeout(resolve, 1000)), signal);
+  while (await isLoading(signal));
+}
+
+// A request for text; one that comes while the server loads its model, as after a restart, waits for it.
+async function post(path, body, signal) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal };
+  for (;;) {
+    try {
+      return await request(path, options);
+    } catch (error) {
+      if (error.details?.code !== "loading") throw error;
+      byId("waiting").hidden = false;
+      await untilLoaded(signal).finally(() => (byId("waiting").hidden = true));
+    }
+  }
+}
+
+// The chunks of an answer, as they come; a model without a chat template continues text.
+async function* streamAnswer({ messages, ...options }, chat, signal) {
+  const asked = { ...options, stream: true, stream_options: { include_usage: true } };
+  const response = chat
+    ? await post("v1/chat/completions", { ...asked, messages }, signal)
+    : await post("v1/completions", { max_tokens: USUAL_TOKENS, ...asked, prompt: continued(messages) }, signal);
   let finished = false;
   for await (const data of eventData(response.body)) {
     if (data === "[DONE]") return;

@@ -4,7 +4,20 @@
 const PREFIX = "liveshape.conversation.";
 const NEW_SETTINGS = "liveshape.settings";
 const FORMAT = "liveshape conversations";
-const SETTINGS = { system: "string", temperature: "number", top_p: "number", max_tokens: "number", seed: "number" };
+const SETTINGS = {
+  system: "string",
+  temperature: "number",
+  max_tokens: "number",
+  top_p: "number",
+  top_k: "number",
+  min_p: "number",
+  seed: "number",
+  repetition_penalty: "number",
+  frequency_penalty: "number",
+  presence_penalty: "number",
+  stop: "string",
+  logit_bias: "string",
+};
 const conversations = new Map();
 
 const newId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (each) => each.toString(36)).join("");
@@ -113,7 +126,7 @@ function readConversation(raw) {
   }
   return {
     id: raw.id,
-    title: text(raw.title) || titleOf(messages[0]?.content ?? ""),
+    title: text(raw.title).slice(0, 200) || titleOf(messages[0]?.content ?? ""),
     model: text(raw.model),
     updated: number(raw.updated) ?? 0,
     settings: readSettings(raw.settings),

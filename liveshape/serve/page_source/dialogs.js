@@ -2,7 +2,10 @@
 
 function openSettings() {
   const { elements } = byId("settings").querySelector("form");
-  for (const name of Object.keys(SETTINGS)) elements[name].value = shown.settings[name] ?? "";
+  for (const name of Object.keys(SETTINGS)) {
+    elements[name].value = shown.settings[name] ?? "";
+    elements[name].closest("label").hidden = !TAKEN.includes(name);
+  }
   byId("settings").showModal();
 }
 

@@ -2,14 +2,21 @@
 
 const byId = (id) => document.getElementById(id);
 
+// A child may be a list of them: there may be more than a call takes arguments.
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name in made) made[name] = value;
     else made.setAttribute(name, value);
   }
-  made.append(...children);
+  for (const child of children.flat()) made.append(child);
   return made;
+}
+
+// The children of a place, in the stead of those that it had.
+function fill(place, children) {
+  place.replaceChildren();
+  for (const child of children) place.append(child);
 }
 
 function icon(name) {
@@ -34,7 +41,7 @@ let noticeTimer = 0;
 // One line above the messages, with what can be done about it; it stays unless it is given a time.
 function notice(text, actions = [], seconds = 0) {
   clearTimeout(noticeTimer);
-  const dismiss = iconButton("delete", "Dismiss", clearNotice);
+  const dismiss = iconButton("close", "Dismiss", clearNotice);
   byId("notice").replaceChildren(element("p", {}, text), ...actions, dismiss);
   if (seconds) noticeTimer = setTimeout(clearNotice, 1000 * seconds);
 }
@@ -59,8 +66,12 @@ async function copyText(text, pressed) {
     area.remove();
     pressed.focus();
   }
-  const label = pressed.textContent;
+  const label = pressed.ariaLabel;
   if (label === "Copied") return;
-  pressed.textContent = "Copied";
-  setTimeout(() => (pressed.textContent = label), 1500);
+  pressed.ariaLabel = pressed.title = "Copied";
+  pressed.replaceChildren(icon("done"));
+  setTimeout(() => {
+    pressed.ariaLabel = pressed.title = label;
+    pressed.replaceChildren(icon("copy"));
+  }, 1500);
 }

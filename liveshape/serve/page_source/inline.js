@@ -1,5 +1,5 @@
-// The text of one block as nodes: code, links, emphasis. Runs of * _ ~ wait for what closes them, brackets for their
-// address.
+// The text of one block as nodes: code, formulas, links, emphasis. Runs of * _ ~ wait for what closes them, brackets for
+// their address.
 
 function inline(text) {
   return new InlineReader(text).read();
@@ -12,12 +12,12 @@ class InlineReader {
     this.items = []; // nodes, strings, and runs that may become emphasis
     this.plain = "";
     this.brackets = []; // where in the items those that are open stand
-    this.unclosed = new Set(); // lengths of runs of backticks that nothing closes
+    this.unclosed = new Set(); // lengths of runs of backticks, and what opens formulas, that nothing closes
   }
 
   read() {
     while (this.at < this.text.length) {
-      if (!this.special(this.text[this.at])) this.plain += this.take(/[^\\\n`<hH!\[\]*_~]+|[^]/y)[0];
+      if (!this.special(this.text[this.at])) this.plain += this.take(/[^\\\n`$<hH!\[\]*_~]+|[^]/y)[0];
     }
     this.flush();
     return emphasize(this.items);
@@ -26,7 +26,9 @@ class InlineReader {
   special(character) {
     switch (character) {
       case "\\":
-        return this.escape();
+        return this.bracketFormula() || this.escape();
+      case "$":
+        return this.displayFormula("$$", "$$") || this.dollarFormula();
       case "\n":
         this.at++;
         return this.push(element("br"));
@@ -68,6 +70,42 @@ class InlineReader {
     const match = this.take(/\\([!-/:-@[-`{-~])/y);
     if (match) this.plain += match[1];
     return match;
+  }
+
+  // \( \) within a line, \[ \] on a line of its own.
+  bracketFormula() {
+    if (this.text[this.at + 1] === "(") return this.enclosed("\\(", "\\)", false);
+    return this.displayFormula("\\[", "\\]");
+  }
+
+  displayFormula(opening, closing) {
+    return this.text.startsWith(opening, this.at) && this.enclosed(opening, closing, true);
+  }
+
+  enclosed(opening, closing, display) {
+    if (this.unclosed.has(opening)) return false;
+    const start = this.at + opening.length;
+    const end = this.text.indexOf(closing, start);
+    if (end < 0) this.unclosed.add(opening); // looked for once, however often it comes
+    if (end < 0 || !this.text.slice(start, end).trim()) return false;
+    return this.formula(start, end, end + closing.length, display);
+  }
+
+  // Dollars around what neither begins nor ends with a space, and no price: $5 and $6, US$5, $HOME/$USER.
+  dollarFormula() {
+    const start = this.at + 1;
+    const isOpening = /[^\s$]/.test(this.text[start] ?? " ") && !/[\p{L}\p{N}]/u.test(this.text[this.at - 1] ?? " ");
+    if (!isOpening) return false;
+    let end = this.text.indexOf("$", start);
+    while (end > 0 && this.text[end - 1] === "\\") end = this.text.indexOf("$", end + 1);
+    const isClosing = end > 0 && /\S/.test(this.text[end - 1]) && !/[\p{L}\p{N}$]/u.test(this.text[end + 1] ?? " ");
+    return isClosing && this.formula(start, end, end + 1, false);
+  }
+
+  formula(start, end, after, display) {
+    const source = this.text.slice(this.at, after);
+    this.at = after;
+    return this.push(formula(source, this.text.slice(start, end), display));
   }
 
   code() {
@@ -154,8 +192,8 @@ function withoutSentenceEnd(address) {
 }
 
 function link(address, label) {
-  if (!/^https?:\/\//i.test(address) || !URL.canParse(address)) return element("span", {}, ...label);
-  return element("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, ...label);
+  if (!/^https?:\/\//i.test(address) || !URL.canParse(address)) return element("span", {}, label);
+  return element("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, label);
 }
 
 // Runs become elements around what stands between them; those that nothing closes stay text.
@@ -179,7 +217,7 @@ function emphasize(items) {
       left -= used;
       if (opener.length) out[opener.at] = item.character.repeat(opener.length);
       else out.pop();
-      out.push(element(tag, {}, ...inner));
+      out.push(element(tag, {}, inner));
       openers.length = opener.length ? index + 1 : index;
     }
     if (!left) continue;

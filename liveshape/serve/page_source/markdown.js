@@ -1,4 +1,5 @@
-// Markdown as models write it, to DOM nodes. Text enters the document as text alone, and links only as http(s).
+// Markdown as models write it, to DOM nodes. Text enters the document as text alone, links only as http(s),
+// and pictures, whose address would be told where they are read, as links.
 // Each step is linear in the text and nesting is bounded, so that no answer can stop the page.
 
 const DEEPEST = 12;
@@ -7,6 +8,7 @@ const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/;
 const RULE = /^ {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|)$/;
+const MATHS = /^ {0,3}(\$\$|\\\[)/;
 const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 
 // Brings the children of a place up to a text. Blocks that did not change keep their elements, so that a stream costs
@@ -20,7 +22,7 @@ function renderMarkdown(place, text) {
     if (index < same) continue;
     const old = place.children[index];
     if (block.kind === "code" && had[index]?.kind === "code" && had[index].language === block.language) {
-      old.querySelector("code").firstChild.data = block.text; // in place: it may be scrolled sideways
+      showCode(old.querySelector("code"), block.language, block.text); // in place: it may be scrolled sideways
       continue;
     }
     const made = renderBlock(block, 0);
@@ -47,6 +49,17 @@ function blocks(lines) {
       for (at++; at < lines.length && !end.test(lines[at]); at++) body.push(withoutIndent(lines[at], indent));
       at = Math.min(at + 1, lines.length);
       add("code", from, { language: match[2].trim().split(/\s/)[0], text: body.join("\n") });
+    } else if ((match = MATHS.exec(line))) {
+      const [, opening] = match;
+      const closing = opening === "$$" ? "$$" : "\\]";
+      const closes = (text, start) => text.indexOf(closing, start) >= 0;
+      let closed = closes(line, match[0].length);
+      for (at++; !closed && at < lines.length && lines[at].trim(); at++) closed = closes(lines[at], 0);
+      const text = lines.slice(from, at).join("\n").trim();
+      const isWhole = closed && text.indexOf(closing, 2) === text.length - 2;
+      // Until it is closed, what begins on a line of its own is shown as it is.
+      const isBegun = !closed && line.trim() === opening;
+      add(isWhole || isBegun ? "maths" : "paragraph", from, { text, tex: isWhole ? text.slice(2, -2) : null });
     } else if ((match = HEADING.exec(line))) {
       at++;
       add("heading", from, { level: match[1].length, text: match[2] ?? "" });
@@ -77,7 +90,7 @@ function blocks(lines) {
 function interrupts(line) {
   const item = ITEM.exec(line);
   return (
-    !line.trim() || FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) ||
+    !line.trim() || FENCE.test(line) || MATHS.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) ||
     Boolean(item && item[1].length < 4 && item[3] && /^(?:[-*+]|1[.)])$/.test(item[2]))
   );
 }
@@ -142,12 +155,14 @@ function renderBlock(block, depth) {
   switch (block.kind) {
     case "code":
       return codeBlock(block);
+    case "maths":
+      return mathsBlock(block);
     case "heading":
-      return element(`h${Math.min(block.level + 1, 6)}`, {}, ...inline(block.text)); // h1 is the conversation's title
+      return element(`h${Math.min(block.level + 1, 6)}`, {}, inline(block.text)); // h1 is the conversation's title
     case "rule":
       return element("hr");
     case "quote":
-      return element("blockquote", {}, ...inner(block.lines));
+      return element("blockquote", {}, inner(block.lines));
     case "list": {
       const list = element(block.ordered ? "ol" : "ul", { className: block.loose ? "loose" : "" });
       if (block.ordered && block.start !== 1) list.start = block.start;
@@ -157,35 +172,50 @@ function renderBlock(block, depth) {
     case "table":
       return table(block);
     default:
-      return element("p", {}, ...inline(block.text));
+      return element("p", {}, inline(block.text));
   }
 }
 
 function listItem(lines, inner) {
   const task = /^\[([ xX])\] (.*)$/.exec(lines[0]);
-  if (!task) return element("li", {}, ...inner(lines));
+  if (!task) return element("li", {}, inner(lines));
   const box = element("input", { type: "checkbox", checked: task[1] !== " ", disabled: true });
-  return element("li", { className: "task" }, box, ...inner([task[2], ...lines.slice(1)]));
+  return element("li", { className: "task" }, box, inner([task[2]].concat(lines.slice(1))));
 }
 
 function table({ head, sides, rows }) {
   const row = (tag, texts) => {
     const made = head.map((_, column) => {
-      const cell = element(tag, {}, ...inline(texts[column] ?? ""));
+      const cell = element(tag, {}, inline(texts[column] ?? ""));
       if (sides[column] !== "left") cell.className = sides[column];
       return cell;
     });
-    return element("tr", {}, ...made);
+    return element("tr", {}, made);
   };
-  const body = element("tbody", {}, ...rows.map((texts) => row("td", texts)));
+  const body = element("tbody", {}, rows.map((texts) => row("td", texts)));
   const made = element("table", {}, element("thead", {}, row("th", head)), body);
-  return element("div", { className: "sideways", tabIndex: 0, role: "region", ariaLabel: "Table" }, made);
+  return sideways("Table", made);
+}
+
+// Wider than the page it is scrolled, and its edge says so.
+function sideways(label, ...children) {
+  return element("div", { className: "sideways", tabIndex: 0, role: "region", ariaLabel: label }, children);
+}
+
+function mathsBlock({ text, tex }) {
+  const shown = tex === null ? element("code", { className: "tex" }, text) : formula(text, tex, true);
+  return sideways("Formula", shown);
 }
 
 function codeBlock({ language, text }) {
-  const code = element("code", {}, document.createTextNode(text));
-  const copy = button("Copy", () => copyText(code.textContent, copy), { className: "quiet copy" });
-  const head = element("figcaption", {}, element("span", {}, language), copy);
-  return element("figure", { className: "code" }, head, element("pre", { tabIndex: 0 }, code));
+  const code = element("code");
+  showCode(code, language, text);
+  const copy = iconButton("copy", "Copy", () => copyText(code.textContent, copy));
+  const wrap = iconButton("wrap", "Wrap lines", () => {
+    wrap.ariaPressed = String(made.classList.toggle("wrapped"));
+  });
+  wrap.ariaPressed = "false";
+  const head = element("figcaption", {}, element("span", {}, language), wrap, copy);
+  const made = element("figure", { className: "code" }, head, element("pre", { tabIndex: 0 }, code));
+  return made;
 }
-

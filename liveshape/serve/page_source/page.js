@@ -1,17 +1,28 @@
 // The page begins here: models, shortcuts, other tabs.
 
-let models = [];
+let models = []; // each with its id, and whether it has a chat template
 let loadingModels = null;
 
 function loadModels() {
-  loadingModels ??= listModels().finally(() => (loadingModels = null));
-  return loadingModels.then((found) => {
-    models = found;
-    showModel();
+  loadingModels ??= listModels(showWaiting).finally(() => {
+    loadingModels = null;
+    byId("waiting").hidden = true;
   });
+  return loadingModels.then(showModels);
 }
 
-// Also while the server still loads its model: it says when to ask again.
+function showModels(found) {
+  models = found;
+  showModel();
+}
+
+// While the server loads its model: the names of what it will answer for may be known by then.
+function showWaiting(found) {
+  byId("waiting").hidden = false;
+  showModels(found);
+}
+
+// Where what stands before the server says when to ask again, it is asked again.
 async function startModels(again = false) {
   try {
     await loadModels();
@@ -24,23 +35,26 @@ async function startModels(again = false) {
 }
 
 async function chooseModel(conversation) {
-  if (!models.length) await loadModels();
-  if (!models.includes(conversation.model)) conversation.model = models[0] ?? "";
+  if (!models.length || loadingModels) await loadModels();
+  if (!models.some((each) => each.id === conversation.model)) conversation.model = models[0]?.id ?? "";
 }
 
+// That of the conversation that is shown; until the models are known, one without a name.
 function currentModel() {
-  return models.includes(shown.model) ? shown.model : (models[0] ?? "");
+  return models.find((each) => each.id === shown.model) ?? models[0] ?? { id: "", chat: true };
 }
 
 function showModel() {
   const select = byId("model");
-  const current = currentModel();
-  select.replaceChildren(...models.map((name) => element("option", { value: name }, name)));
-  select.value = current;
+  const { id, chat } = currentModel();
+  select.replaceChildren(...models.map((each) => element("option", { value: each.id }, each.id)));
+  select.value = id;
   select.hidden = models.length < 2;
   byId("model-name").hidden = !select.hidden;
-  byId("model-name").textContent = byId("model-name").title = current;
-  for (const place of document.querySelectorAll(".empty .model")) place.textContent = current;
+  byId("model-name").textContent = byId("model-name").title = id;
+  byId("message").placeholder = chat ? "Message" : "The beginning of a text";
+  document.querySelector(".empty")?.replaceWith(emptyView());
+  for (const view of views.values()) view.update();
 }
 
 function onKey(event) {

@@ -8,7 +8,7 @@ function renderSidebar() {
   const found = sortedConversations(words);
   const focused = document.activeElement?.closest("#conversations li")?.dataset.id;
   const items = found.map(listEntry);
-  byId("conversations").replaceChildren(...items);
+  fill(byId("conversations"), items);
   byId("nothing-found").hidden = found.length > 0;
   byId("nothing-found").textContent = words.trim() ? "No conversation has these words." : "No conversations yet.";
   byId("export").disabled = conversations.size === 0;
@@ -38,7 +38,7 @@ function listEntry(conversation) {
   const title = conversation.title;
   entry.append(
     open,
-    iconButton("rename", `Rename ${title}`, rename),
+    iconButton("edit", `Rename ${title}`, rename),
     iconButton("delete", `Delete ${title}`, () => removeConversation(conversation)),
   );
   return entry;

@@ -7,7 +7,8 @@ function showTheme() {
   const chosen = stored(THEME);
   if (chosen) document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
-  byId("theme").textContent = isDark() ? "Light" : "Dark";
+  byId("theme").replaceChildren(icon(isDark() ? "sun" : "moon"));
+  byId("theme").ariaLabel = byId("theme").title = isDark() ? "Light" : "Dark";
 }
 
 function isDark() {

@@ -20,15 +20,46 @@ function renderThread() {
   for (const message of messages) {
     views.set(message.id, message.role === "user" ? userView(message) : answerView(message));
   }
-  byId("thread").replaceChildren(...[...views.values()].map((view) => view.element));
+  fill(byId("thread"), [...views.values()].map((view) => view.element));
   if (!messages.length) byId("thread").append(emptyView());
   byId("title").textContent = shown.title;
   document.title = shown.title ? `${shown.title} - liveshape` : "liveshape";
 }
 
 function emptyView() {
-  const model = element("p", { className: "model" }, currentModel());
-  return element("div", { className: "empty" }, model, ...modelNotes().map((note) => element("p", {}, note)));
+  const { id, chat } = currentModel();
+  const notes = [...(chat ? [] : ["This model continues text: write how it begins."]), ...modelNotes()];
+  const made = element("div", { className: "empty" }, element("p", { className: "model" }, id));
+  made.append(...notes.map((note) => element("p", {}, note)));
+  if (id) made.append(starters(chat));
+  return made;
+}
+
+const CHATS = [
+  ["Explain an idea", "Explain how a transformer predicts the next word, to somebody who knows no mathematics."],
+  ["Write a program", "Write a Python function that finds the longest common substring of two texts, with an example."],
+  ["Compare in a table", "Compare PNG, JPEG and WebP in a table: compression, transparency, what each is for."],
+  ["Derive a formula", "Derive the formula for the sum of the first n squares, step by step."],
+];
+const BEGINNINGS = [
+  ["A story", "Once upon a time, there was a little"],
+  ["A recipe", "Pancakes for four people\n\nIngredients:\n"],
+  ["A program", "def is_prime(number):\n"],
+  ["A dialogue", "“Where have you been?” she asked. “I was"],
+];
+
+// What a conversation can begin with, on a page that is still empty.
+function starters(chat) {
+  const made = (chat ? CHATS : BEGINNINGS).map(([title, content]) => {
+    const parts = [element("b", {}, title), element("span", { className: "soft" }, content)];
+    return element("button", { type: "button", className: "starter", onclick: () => begin(content) }, ...parts);
+  });
+  return element("div", { className: "starters", role: "group", ariaLabel: "Beginnings" }, ...made);
+}
+
+function begin(content) {
+  ask(shown, content, shown.leaf);
+  focusMessage();
 }
 
 let updates = new Set();
@@ -58,8 +89,8 @@ function userView(message) {
   view.update = () => {
     foot.replaceChildren(
       ...versionButtons(message),
-      button("Copy", (event) => copyText(message.content, event.currentTarget)),
-      button("Edit", view.edit, { disabled: running.has(shown.id) }),
+      iconButton("copy", "Copy", (event) => copyText(message.content, event.currentTarget)),
+      iconButton("edit", "Edit", view.edit, { disabled: running.has(shown.id) }),
     );
   };
   view.update();
@@ -142,10 +173,14 @@ function showFailure(place, message) {
 }
 
 function answerFoot(message) {
-  const copy = button("Copy", () => copyText(message.content, copy));
-  const again = button("Regenerate", () => answerAgain(message), { disabled: running.has(shown.id) });
+  const disabled = running.has(shown.id);
+  const copy = iconButton("copy", "Copy", () => copyText(message.content, copy));
+  const again = iconButton("again", "Regenerate", () => answerAgain(message), { disabled });
   const actions = message.content ? [copy] : [];
   if (message.state !== "failed") actions.push(again); // which has its own button
+  if (!currentModel().chat && message.content && message.id === shown.leaf) {
+    actions.push(iconButton("on", "Continue the text", () => goOn(message), { disabled }));
+  }
   return [...versionButtons(message), ...actions, meter(message)];
 }
 
@@ -156,6 +191,14 @@ function answerAgain(message) {
   }
   focusMessage();
   answer(shown, message.parent);
+  renderThread();
+  pin();
+}
+
+// A model that continues text goes on from all that stands above.
+function goOn(message) {
+  focusMessage();
+  answer(shown, message.id);
   renderThread();
   pin();
 }
@@ -172,9 +215,9 @@ function versionButtons(message) {
   };
   const busy = running.has(shown.id);
   return [
-    iconButton("left", "Previous version", go(-1), { disabled: busy || index === 0 }),
-    element("span", { className: "count" }, `${index + 1}/${all.length}`),
-    iconButton("right", "Next version", go(1), { disabled: busy || index === all.length - 1 }),
+    iconButton("left", "Previous version", go(-1), { className: "icon version", disabled: busy || index === 0 }),
+    element("span", { className: "count version" }, `${index + 1}/${all.length}`),
+    iconButton("right", "Next version", go(1), { className: "icon version", disabled: busy || index === all.length - 1 }),
   ];
 }
 

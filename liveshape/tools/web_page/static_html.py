@@ -71,7 +71,8 @@ def _html(template: str, styles: Sequence[str], scripts: Sequence[str], site: Ma
     }
     content = "; ".join(f"{name} {value}" for name, value in policy.items())
     meta = f'<meta http-equiv="Content-Security-Policy" content="{content}">\n'
-    return joined(template, policy=meta, host="model", style=style, script=script)
+    parts = {"policy": meta, "symbols": source("symbols.html"), "host": "model", "style": style, "script": script}
+    return joined(template, **parts)
 
 
 def _text(name: str) -> str:

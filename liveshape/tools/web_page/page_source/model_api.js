@@ -3,9 +3,11 @@
 const LARGE = 50e6; // bytes that nobody should load without having asked for them
 
 const modelNotes = () => [
-  ...(SITE.chat ? [] : ["This model continues text: write how it begins."]),
   "The model runs in this page, and conversations are kept in this browser: nothing is sent anywhere.",
 ];
+
+// The fields of the settings that the model in this page takes.
+const TAKEN = ["system", "temperature", "max_tokens", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "stop"];
 
 let loaded = null; // a promise
 
@@ -40,19 +42,18 @@ async function forget() {
 
 async function listModels() {
   byId("main").insertBefore(engineLine, byId("notice"));
-  if (!SITE.chat) byId("message").placeholder = "The beginning of a text";
   if (SITE.bytes < LARGE) languageModel().catch(() => {}); // the line says why
   else if (!loaded) {
     const load = () => languageModel().catch(() => {});
     const actions = [button("Load", load, { className: "plain" })];
     showEngine(`The model has ${bytesText(SITE.bytes)}, which are loaded with the first message`, { actions });
   }
-  return [SITE.name];
+  return [{ id: SITE.name, chat: SITE.chat }];
 }
 
 let turn = Promise.resolve(); // ends with the last answer: the model writes one at a time
 
-async function* streamChat(body, signal) {
+async function* streamAnswer(body, chat, signal) {
   const model = await abortable(languageModel(), signal);
   const before = turn;
   let release;
@@ -60,8 +61,10 @@ async function* streamChat(body, signal) {
   let responses = null;
   try {
     await abortable(before, signal);
-    const { max_tokens: maxTokens = null, temperature, top_p: topP, seed } = body;
-    const options = { maxTokens, temperature, topP, seed, raw: !model.chat, keepPrefix: true };
+    const { max_tokens: maxTokens = null, top_p: topP, top_k: topK, min_p: minP, repetition_penalty: penalty } = body;
+    const { temperature, seed, stop } = body;
+    const sampling = { temperature, topP, topK, minP, repetitionPenalty: penalty, seed, stop };
+    const options = { maxTokens, ...sampling, raw: !model.chat, keepPrefix: true };
     showEngine("Reading the prompt");
     responses = model.stream(model.chat ? body.messages : continued(body.messages), options);
     for (;;) {
@@ -84,23 +87,4 @@ async function* streamChat(body, signal) {
 function chunkOf({ text, finishReason, promptTokens, tokens }) {
   const usage = finishReason && { prompt_tokens: promptTokens, completion_tokens: tokens };
   return { choices: [{ delta: { content: text }, finish_reason: finishReason }], usage };
-}
-
-// What was written so far as one text, since a model without a chat template knows no messages.
-function continued(messages) {
-  let text = "";
-  for (const { role, content } of messages) {
-    const apart = text && role === "user" && !/\s$/.test(text) && !/^\s/.test(content);
-    text += apart ? ` ${content}` : content;
-  }
-  return text;
-}
-
-function abortable(promise, signal) {
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason);
-    if (signal?.aborted) stop();
-    signal?.addEventListener("abort", stop, { once: true });
-    promise.then(resolve, reject).finally(() => signal?.removeEventListener("abort", stop));
-  });
 }
