@@ -1,11 +1,12 @@
 """Attention over a KV cache or over given keys and values, with online softmax: the matrix of scores is never stored.
 
 One plan serves every operator: few rows (decode) split the context among workgroups, many rows (prefill) go in tiles.
+Where threads are few, as on a software adapter, both go to the lanes of subgroups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -39,6 +40,7 @@ class Kernels(NamedTuple):
 
     few: Kernel  # few rows by subgroup shuffles
     rows: Kernel  # few rows through workgroup memory
+    lane_rows: Kernel  # rows of lanes where threads are few
     tiled: Kernel
     tiled_by_shuffles: Kernel
     matrix_tiles: Kernel
@@ -54,6 +56,7 @@ class Kernels(NamedTuple):
         return cls(
             load("few_rows_subgroups", **softmax),
             load("few_rows", **softmax),
+            load("lane_rows", **softmax),
             load("tiled", **softmax),
             load("tiled", ROW_REDUCTION="shuffles", **softmax),
             load("matrix_tiles", **softmax),
@@ -131,8 +134,7 @@ def attend(
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
     attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis], workspace)
-    few = limits.one_order or heuristics.is_few_rows(q.shape[row_axis], group)
-    route = few_rows if few else in_tiles
+    route = route_of(heuristics.is_few_rows(q.shape[row_axis], group), size, limits)
     yield from route(attention, q.shape[0] * key_heads, context, limits)
 
 
@@ -186,6 +188,23 @@ def _params(
         "mask_row": mask_strides[2],
         "mask_key": mask_strides[3],
     }
+
+
+def route_of(few: bool, size: int, limits: Limits) -> Callable[[AttentionCall, int, int, Limits], Iterator[Dispatch]]:
+    """How few rows are planned, or many: where threads are few, and have shuffles, all alike."""
+    if heuristics.takes_lane_rows(size, limits):
+        return lane_rows
+    return few_rows if few or limits.one_order else in_tiles
+
+
+def lane_rows(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
+    """Rows of lanes, which load the keys of a subgroup together: for few threads, however many rows there are."""
+    config = heuristics.lane_rows_config(attention.values["HEAD_SIZE"], limits.few_threads_lanes)
+    blocks = ceil_div(attention.values["rows"], config["ROWS"] * config["WG"])
+    units = heads * blocks
+    grid = {"units": units, "blocks": blocks, "splits": 1, "split_keys": context}
+    out, _, *operands = attention.tensors
+    yield attention.kernels.lane_rows(out, *operands, **attention.values, **grid, **config, groups=units)
 
 
 def few_rows(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:

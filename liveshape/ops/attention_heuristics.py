@@ -1,4 +1,5 @@
-"""Heuristics of attention: few rows (decode) split the context, many (prefill) go in tiles, by the device's limits.
+"""Heuristics of attention: few rows (decode) split the context, many (prefill) go in tiles, by the device's limits;
+where threads are few and have shuffles, all go to the lanes of subgroups.
 
 With `Limits.one_order` all rows go the way of few, in blocks of one query and in splits of as many keys as the longest
 context that may be live asks for: a query is summed alike whatever lies beside it.
@@ -60,6 +61,9 @@ MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 256
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
+
+# Where threads are few: of queries, and as many of sums, that a lane keeps.
+LANE_ROW_VEC4S = 64
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
@@ -295,6 +299,28 @@ def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
     return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
 
 
+def takes_lane_rows(size: int, limits: Limits) -> bool:
+    """Whether rows go to the lanes of subgroups: threads are few, and the text of a head is not too long to compile.
+
+    >>> few = Limits(max_cooperating_threads=4, max_invocations=32, lanes=8)
+    >>> takes_lane_rows(64, few), takes_lane_rows(256, few), takes_lane_rows(64, Limits(lanes=8))
+    (True, False, False)
+    """
+    return limits.few_threads_lanes > 0 and not limits.one_order and size <= LARGE_HEAD
+
+
+def lane_rows_config(size: int, lanes: int) -> dict[str, int]:
+    """The constants of attention/lane_rows.wgsl: rows of a lane, and how so many lanes share the loads of a key.
+
+    >>> lane_rows_config(48, 8)
+    {'WG': 8, 'ROWS': 4, 'SHARES': 2, 'SHARE_LANES': 6}
+    """
+    vec4s = ceil_div(size, 4)
+    shares = ceil_div(vec4s, lanes)
+    rows = 1 << max(LANE_ROW_VEC4S // vec4s, 1).bit_length() >> 1
+    return {"WG": lanes, "ROWS": min(rows, BLOCK_ROWS), "SHARES": shares, "SHARE_LANES": ceil_div(vec4s, shares)}
+
+
 def _many_threads(limits: Limits) -> bool:
     return limits.max_cooperating_threads >= MIN_COOPERATING_THREADS
 
@@ -332,6 +358,8 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
     group = max(heads // max(key_heads, 1), 1)
     if limits.one_order:
         return _ordered_results(batch * key_heads, queries * group, group, size, capacity, limits), size + 2
+    if takes_lane_rows(size, limits):
+        return 0, size + 2
     count = _few_results(batch * key_heads, max(min(queries * group, FEW_ROWS), group), size, capacity, limits)
     if not is_few_rows(queries, group):
         count = max(count, _tile_results(batch * key_heads, queries * group, capacity, limits))
@@ -344,6 +372,8 @@ def line_results_shape(lines: int, capacity: int, heads: int, key_heads: int, si
     if limits.one_order:
         group = heads // key_heads
         return _ordered_results(lines * key_heads, group, group, size, capacity, limits), size + 2
+    if takes_lane_rows(size, limits):
+        return 0, size + 2
     queries = few_queries(heads, key_heads, size, limits), tile_queries(heads, key_heads, size, limits)
     few, tile = (count * (heads // key_heads) for count in queries)
     # As many units as workgroups are enough are not split.

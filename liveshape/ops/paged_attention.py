@@ -22,8 +22,7 @@ from liveshape.ops.attention import (
     Kernels,
     Steps,
     check_heads,
-    few_rows,
-    in_tiles,
+    route_of,
     row_strides,
 )
 from liveshape.ops.operations import attended_in_lines
@@ -91,8 +90,8 @@ def paged_attention(
     values = _params(q, k_cache, block_table, scale, window, softcap) | {"PAGE": page_size}
     group = values["group"]
     for plan, first, count, queries, context in (
-        (few_rows, 0, few, heuristics.few_queries(*shape), few_context),
-        (few_rows if limits.one_order else in_tiles, few, tiles, heuristics.tile_queries(*shape), tile_context),
+        (route_of(True, size, limits), 0, few, heuristics.few_queries(*shape), few_context),
+        (route_of(False, size, limits), few, tiles, heuristics.tile_queries(*shape), tile_context),
     ):
         if count == 0:
             continue

@@ -145,6 +145,34 @@ def test_tiles_fit_workgroup_memory(size: int, room: int) -> None:
         assert 128 // (tile.rows // tile.thread_rows) <= tile.keys
 
 
+FEW_THREADS = Limits(max_invocations=32, max_cooperating_threads=4, lanes=8)
+
+
+def test_few_threads_have_one_kernel_without_barriers_for_all_rows() -> None:
+    """Compilers of software adapters take seconds for a kernel: a token, a few and a prompt must share one."""
+    states = [planned("sdpa_with_kv_cache.default", cached(rows, 512, 100), FEW_THREADS) for rows in (1, 2, 9, 64, 300)]
+    (variant,) = {variant for state in states for variant, _ in state.nodes[0].group.route.dispatched[1:]}
+    assert variant.kernel.name == "attention/lane_rows"
+    assert "workgroupBarrier" not in variant.source
+
+
+@pytest.mark.parametrize(("lanes", "size"), [(4, 20), (8, 20), (8, 48), (8, 6), (16, 64)])
+def test_lanes_of_every_subgroup_and_head(lanes: int, size: int) -> None:
+    """Shares of a key that do not fill the lanes, heads that are no whole vectors, rows that do not fill the lanes."""
+    config = heuristics.lane_rows_config(size, lanes)
+    vec4s = -(-size // 4)
+    assert config["SHARES"] * config["SHARE_LANES"] >= vec4s
+    assert config["SHARE_LANES"] <= lanes
+    assert config["ROWS"] * config["SHARES"] * config["SHARE_LANES"] <= max(2 * heuristics.LANE_ROW_VEC4S, 2 * vec4s)
+    own = open_device().limits
+    if own.lanes != lanes:
+        return  # the device's subgroups have another size; the text is the same
+    limits = replace(own, max_cooperating_threads=4)
+    for cache in ("float32", "float16"):
+        case = cases.cached("lanes", cache=cache, heads=(6, 2), size=size, capacity=150, sizes=(1, 43, 11, 2))
+        sweep(case, limits, open_device(limits=limits), rounds=1)
+
+
 def test_short_contexts_need_one_dispatch() -> None:
     """For the token of a Llama with a billion parameters, where threads are there by the thousand."""
     gpu, cpu = Limits(), Limits(max_cooperating_threads=8)

@@ -1,0 +1,146 @@
+// Attention of many rows for a device with few threads, whose loads and barriers are expensive and whose shuffles are
+// not: a workgroup is one subgroup, and a lane has ROWS rows of its own, in registers. Of each key and value a lane
+// loads its share, which all lanes get by shuffles. Compilers for CPUs write a branch for each lane and element of a
+// load or a store, so there are few in the text: queries and results go through a private array, one element at a time.
+// unchecked: places follow from constants, rows and keys are held below the live ones.
+// T: f32, f16
+// TRow: f32, f16
+// TMask: f32, f16, u32
+// TSink: f32, f16
+override WG: u32 = 8; // the size of a subgroup
+override ROWS: u32 = 4;
+override SHARES: u32 = 2; // vec4s of a key that a lane loads
+override SHARE_LANES: u32 = 8; // lanes that have one
+
+@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(1) var<storage, read> queries: array<TRow>;
+@group(0) @binding(2) var<storage, read> keys: array<V>;
+@group(0) @binding(3) var<storage, read> values: array<V>;
+#if CACHE == paged
+@group(0) @binding(4) var<storage, read> lines: array<vec4<i32>>;
+@group(0) @binding(5) var<storage, read> block_table: array<i32>;
+#if SOFTMAX == with_sinks
+@group(0) @binding(6) var<storage, read> sinks: array<TSink>;
+@group(0) @binding(7) var<uniform> params: Params;
+#else
+@group(0) @binding(6) var<uniform> params: Params;
+#endif
+#else
+@group(0) @binding(4) var<storage, read> mask: array<TMask>;
+@group(0) @binding(5) var<uniform> params: Params;
+#endif
+
+#include attention/params
+#include attention/operands
+#include attention/keys_and_values
+
+const BLOCK_ROWS: u32 = ROWS * WG;
+const PADDED: u32 = SHARES * SHARE_LANES * 4; // elements of a head
+const ELEMENTS: u32 = ROWS * PADDED;
+
+// Beyond the head they are zero, whatever the last ones are.
+fn key_share(place: u32, four: u32) -> vec4<f32> {
+    return select(vec4<f32>(), key_four(place, min(four, VEC4S - 1u)), four < VEC4S);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_index(group, grid);
+    if (index >= params.units) {
+        return;
+    }
+    let unit = unit_at(index);
+    let first_row = unit.block * BLOCK_ROWS;
+#if CACHE == paged
+    if (first_row >= unit.rows) {
+        return;
+    }
+    let last_row = min(first_row + BLOCK_ROWS, unit.rows) - 1u;
+    let first_key = visible_to(unit, first_row).first;
+    let last_key = visible_to(unit, last_row).last + 1u;
+#else
+    let last_row = min(first_row + BLOCK_ROWS, params.rows) - 1u;
+    let first_key = 0u;
+    let seen = min(params.context, params.position + last_row / params.group + 1u);
+    let last_key = select(params.context, seen, params.causal != 0u);
+#endif
+    var elements: array<f32, ELEMENTS>; // queries, then results
+    for (var e = 0u; e < ROWS * HEAD_SIZE; e++) {
+        let row = e / HEAD_SIZE;
+        let place = query_place(unit, min(first_row + row * WG + lane, last_row));
+        elements[row * PADDED + e % HEAD_SIZE] = f32(queries[place + e % HEAD_SIZE]) * params.scale;
+    }
+#unroll r < ROWS
+    let visible_$r = visible_to(unit, first_row + $ru * WG + lane);
+#if SOFTMAX == with_sinks
+    var maximum_$r = sink_of(unit, first_row + $ru * WG + lane);
+    var exp_sum_$r = 1.0;
+#else
+    var maximum_$r = LOWEST;
+    var exp_sum_$r = 0.0;
+#endif
+#unroll j < SHARES
+#unroll l < SHARE_LANES
+    let place_$r_$j_$l = $ru * PADDED + ($ju * SHARE_LANES + $lu) * 4u;
+    let query_$r_$j_$l = vec4<f32>(
+        elements[place_$r_$j_$l], elements[place_$r_$j_$l + 1u], elements[place_$r_$j_$l + 2u],
+        elements[place_$r_$j_$l + 3u],
+    );
+    var sum_$r_$j_$l = vec4<f32>();
+#endunroll
+#endunroll
+#endunroll
+    for (var key = first_key; key < last_key; key++) {
+        let place = key_place(unit, key);
+#unroll r < ROWS
+        var score_$r = 0.0;
+#endunroll
+#unroll j < SHARES
+        let keys_$j = key_share(place, $ju * SHARE_LANES + lane);
+#unroll l < SHARE_LANES
+        let key_$j_$l = subgroupShuffle(keys_$j, $lu);
+#unroll r < ROWS
+        score_$r = dot_onto(score_$r, query_$r_$j_$l, key_$j_$l);
+#endunroll
+#endunroll
+#endunroll
+#unroll r < ROWS
+        score_$r = masked(visible_$r, key, score_$r);
+        let highest_$r = max(maximum_$r, score_$r);
+        let correction_$r = exp(maximum_$r - highest_$r);
+        let weight_$r = weight_of(score_$r, highest_$r);
+        maximum_$r = highest_$r;
+        exp_sum_$r = fma(exp_sum_$r, correction_$r, weight_$r);
+#endunroll
+#unroll j < SHARES
+        let values_$j = value_four(place, min($ju * SHARE_LANES + lane, VEC4S - 1u));
+#unroll l < SHARE_LANES
+        let value_$j_$l = subgroupShuffle(values_$j, $lu);
+#unroll r < ROWS
+        sum_$r_$j_$l = fma(vec4<f32>(weight_$r), value_$j_$l, sum_$r_$j_$l * correction_$r);
+#endunroll
+#endunroll
+#endunroll
+    }
+#unroll r < ROWS
+    let part_$r = 1.0 / select(exp_sum_$r, 1.0, exp_sum_$r == 0.0);
+#unroll j < SHARES
+#unroll l < SHARE_LANES
+    elements[place_$r_$j_$l] = sum_$r_$j_$l.x * part_$r;
+    elements[place_$r_$j_$l + 1u] = sum_$r_$j_$l.y * part_$r;
+    elements[place_$r_$j_$l + 2u] = sum_$r_$j_$l.z * part_$r;
+    elements[place_$r_$j_$l + 3u] = sum_$r_$j_$l.w * part_$r;
+#endunroll
+#endunroll
+#endunroll
+    for (var e = 0u; e < ROWS * HEAD_SIZE; e++) {
+        let row = first_row + e / HEAD_SIZE * WG + lane;
+        if (row <= last_row) {
+            out[query_place(unit, row) + e % HEAD_SIZE] = TRow(elements[e / HEAD_SIZE * PADDED + e % HEAD_SIZE]);
+        }
+    }
+}
