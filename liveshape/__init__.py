@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from liveshape.metadata import Dim, MethodNotFoundError, TensorInfo
     from liveshape.model import Model, load
     from liveshape.program.memory_use import Memory
+    from liveshape.run.results import DeviceTensor
     from liveshape.runtime import Runtime
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ if os.environ.get("LIVESHAPE_DEBUG", "0") not in ("", "0"):
 
 __all__ = [
     "DeviceError",
+    "DeviceTensor",
     "Dim",
     "FormatError",
     "InputError",
@@ -63,6 +65,7 @@ __all__ = [
 
 # Lazy imports: each name imports its module at first use.
 _HOMES = {
+    "DeviceTensor": "run.results",
     "Dim": "metadata",
     "Memory": "program.memory_use",
     "MethodNotFoundError": "metadata",

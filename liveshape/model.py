@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path as FilePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from liveshape.disk import Path
-from liveshape.errors import FormatError
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_source
 from liveshape.program.memory_use import Memory
 from liveshape.program.program import Program, load_program
-from liveshape.shipped import shipped
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from liveshape.device.protocol import Device
     from liveshape.progress import Progress
+    from liveshape.run.results import DeviceTensor
 
 
 class SupportsDlpack(Protocol):
@@ -62,6 +60,24 @@ class Model:
         Example: `logits = await model.call_async(tokens, input_pos=position)`.
         """
         return _alone(await self._method.execute_async(self._method.bind_inputs(inputs, named)))
+
+    def on_device(self, /, *inputs: Input | DeviceTensor, **named: Input | DeviceTensor) -> DeviceTensor | Any:
+        """Run once; outputs stay on the device, as inputs of further calls, of other models on the same device as well.
+
+        Each has memory of its own, which comes back when nothing refers to it. Nothing is waited for.
+
+        Example: `y = second(first.on_device(x))`.
+        """
+        return _alone(self._method.execute_on_device(self._method.bind_inputs(inputs, named)))
+
+    def upload(self, array: Input) -> DeviceTensor:
+        """An array on the device of this model, to be an input of many calls and of other models there.
+
+        Example: `image = model.upload(pixels); results = [model(image, scale=scale) for scale in scales]`.
+        """
+        from liveshape.run.device_arrays import uploaded
+
+        return uploaded(self.device, array)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -117,25 +133,6 @@ def _alone(outputs: list[Any]) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def program_file(path: FilePath) -> FilePath:
-    """Resolve a path to a `.pte`: in a folder its `model.pte` or its only `.pte`; a short name is a shipped model.
-
-    Example: `program_file(Path("SmolLM2-135M-Instruct-pte"))`.
-    """
-    path = shipped(str(path)) or path
-    if not path.is_dir():
-        return path
-    found = sorted(path.glob("*.pte"))
-    usual = path / "model.pte"
-    if usual in found or len(found) == 1:
-        return usual if usual in found else found[0]
-    names = ", ".join(file.name for file in found) or "none at all"
-    raise FormatError(
-        f"{path} must hold a model.pte or a single .pte, it has {names}; a GGUF file or a Hugging Face folder "
-        f"(config.json, safetensors) becomes such a folder: liveshape export SOURCE -o {path.name}-pte"
-    )
-
-
 def load(
     path: FileSource,
     *,
@@ -160,8 +157,7 @@ def load(
     Example: `y = load("model.pte")(x)`.
     """
     target = CompileTarget(device, backend=backend, strict=strict, activations=activations)
-    source = program_file(FilePath(path)) if isinstance(path, (str, os.PathLike)) else path
-    program = load_program(target, source, data_path=data_path, progress=progress)
+    program = load_program(target, program_source(path), data_path=data_path, progress=progress)
     try:
         return Model(target, program, method)
     except BaseException:

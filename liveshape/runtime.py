@@ -20,6 +20,7 @@ from liveshape.disk import Path
 from liveshape.formats.source import FileSource
 from liveshape.metadata import MethodMeta, TensorMeta
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_source
 from liveshape.program.memory_use import Memory
 from liveshape.program.method import Method
 from liveshape.program.program import Program, load_program
@@ -76,7 +77,7 @@ class OperatorRegistry:
 
 
 class Runtime(CompileTarget):
-    """Loads programs onto one device, which is opened lazily, when the first method that computes is loaded.
+    """Loads programs onto a device, which is opened lazily, when the first method that computes is loaded.
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
     `activations="int8"` quantizes activations of 4- and 8-bit layers in groups of 32: faster on a GPU, and less exact.
@@ -116,13 +117,16 @@ class Runtime(CompileTarget):
     ) -> Program:
         """Open a `.pte` from a path, bytes or a binary file; `data_path` is one `.ptd` or several.
 
-        `progress(done, total)` is called with bytes of weights uploaded while a method loads.
+        A path may be the folder of a `.pte`, or the short name of a shipped model. Where no device was chosen, each
+        program takes the backend that is faster for it. `progress(done, total)` is called with bytes of weights
+        uploaded while a method loads.
 
         Example: `runtime.load_program("model.pte", data_path="weights.ptd").method_names`.
         """
         if enable_etdump:
             _LOG.warning("liveshape writes no ETDump: enable_etdump is ignored")
-        return load_program(self, data, data_path=data_path, progress=progress)
+        source = program_source(data)
+        return load_program(self.of_one_program(), source, data_path=data_path, progress=progress)
 
 
 __all__ = [

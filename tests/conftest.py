@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 SLOW_CASES = frozenset(Path(__file__).with_name("slow_cases.txt").read_text().splitlines())
 
 
+def unknown_cases(cases: Collection[str], collected: Collection[str], chosen: Collection[str] = ()) -> list[str]:
+    """The cases of files that were collected which are none of their tests, but for files of which some were chosen.
+
+    >>> unknown_cases(["a.py::f[1]", "a.py::f[2]", "b.py::g"], ["a.py::f[1]", "a.py::h"])
+    ['a.py::f[2]']
+    """
+    files = {each.partition("::")[0] for each in collected} - {*chosen}
+    return sorted(case for case in cases if case.partition("::")[0] in files and case not in collected)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = {path for path, colons, _ in (each.partition("::") for each in config.args) if colons}
+    if not config.getoption("lf", False):  # which collects some of a file
+        unknown = unknown_cases(SLOW_CASES, [item.nodeid for item in items], chosen)
+        if unknown:
+            raise pytest.UsageError(f"tests/slow_cases.txt names no test that there is: {', '.join(unknown)}")
     for item in items:
         if item.nodeid in SLOW_CASES:
             item.add_marker(pytest.mark.slow)

@@ -10,7 +10,8 @@ from liveshape.errors import PlanError
 from liveshape.graph import Node, SymInt, Tensor
 from liveshape.kernels.requests import Request
 from liveshape.plan.plan_state import PlanState
-from liveshape.run.executor import Executor, Pending
+from liveshape.run.executor import Executor
+from liveshape.run.pending import Pending
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from liveshape.llm.program.half_cache import halve_caches
 from liveshape.llm.program.prefill_chunk import prefill_chunk, with_chunk, with_chunk_of_context
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.memory_use import Memory
 from liveshape.program.program import Program, load_program, tell_host
 from liveshape.progress import Progress

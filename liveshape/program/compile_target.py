@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,15 @@ class CompileTarget:
         self._opened: Device | None = None
         self._expected: PteFile | None = None
         self._matrices = activations != INT8
+
+    def of_one_program(self) -> CompileTarget:
+        """The same choices, for one program: where nobody named a device, each takes the backend that is faster for it.
+
+        Example: `load_program(runtime.of_one_program(), "model.pte")`.
+        """
+        made = copy(self)
+        made._opened, made._expected, made._matrices = None, None, self._asked != INT8
+        return made
 
     def expect(self, file: PteFile | None) -> None:
         """Name the open file that the device will run: which backend is faster depends on it. None: it was closed.

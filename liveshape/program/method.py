@@ -16,7 +16,8 @@ from liveshape.program.memory_use import Memory
 from liveshape.run.keywords import bind_inputs, fitting_order
 
 if TYPE_CHECKING:
-    from liveshape.run.executor import Executor, Pending
+    from liveshape.run.executor import Executor
+    from liveshape.run.pending import Pending
 
 
 class Method:
@@ -57,9 +58,17 @@ class Method:
             pending = self._start(inputs)
         return self._given_back(await pending.result_async(), inputs)
 
-    def _start(self, inputs: Sequence[Any]) -> Pending | ConstantMethod:
+    def execute_on_device(self, inputs: Sequence[Any] = ()) -> list[Any]:
+        """Run once; tensors stay on the device, each in memory of its own, and are inputs of further calls.
+
+        Example: `hidden, = encoder.execute_on_device([x]); y, = decoder.execute([hidden])`.
+        """
+        with self._lock:
+            return self._start(inputs, wanted=()).kept()
+
+    def _start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending | ConstantMethod:
         try:
-            return self._opened().start(inputs)
+            return self._opened().start(inputs, wanted)
         except (InputError, ShapeError) as error:
             order = fitting_order(self.inputs, inputs) if isinstance(inputs, (list, tuple)) else ""
             if not order:
@@ -124,7 +133,7 @@ class ConstantMethod:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def start(self, inputs: Sequence[Any]) -> ConstantMethod:
+    def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> ConstantMethod:
         if inputs:
             raise InputError(f"{self._graph.name} takes 0 inputs, {len(inputs)} were given")
         return self
@@ -135,6 +144,10 @@ class ConstantMethod:
         return [as_array(value).copy() if isinstance(value, Tensor) else value for value in self._graph.outputs]
 
     async def result_async(self) -> list[Any]:
+        return self.result()
+
+    def kept(self) -> list[Any]:
+        """Constants are on no device."""
         return self.result()
 
     def close(self) -> None:

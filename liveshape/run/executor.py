@@ -24,8 +24,9 @@ from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored,
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
-from liveshape.run.results import DeviceTensor, Staging, Transfer
-from liveshape.run.step_log import log_memory, log_read, log_submitted
+from liveshape.run.pending import Pending
+from liveshape.run.results import DeviceTensor, ResidentOutput, Staging
+from liveshape.run.step_log import log_memory, log_submitted
 from liveshape.run.upload import stream
 from liveshape.run.weights import Weights, upload
 
@@ -201,7 +202,11 @@ class Executor:
                 given.append((value, *array))
             elif isinstance(array, DeviceTensor) and isinstance(value, Tensor):
                 self._check_device_tensor(value, array)
-                if value in storages or not graph.consumers[value]:
+                if value in self.plan.index_limits and not isinstance(array, ResidentOutput):
+                    # Rows of a table are checked, and only the host can: those that a graph of ours sampled are legal.
+                    host = checked(value, array.numpy(), self.plan.index_limits[value], self._names[place])
+                    given.append((value, host, stored(host, value, self.plan.limits.half)))
+                elif value in storages or not graph.consumers[value]:
                     copies.append((value, array))
                 else:  # only the host reads it
                     given.append((value, array.numpy(), None))
@@ -247,7 +252,10 @@ class Executor:
     def _check_device_tensor(self, value: Tensor, given: DeviceTensor) -> None:
         given.check()
         if given.device is not self.device:
-            raise InputError(f"{value.name} lies on {given.device}, {self.graph.name} runs on {self.device}")
+            raise InputError(
+                f"{value.name} lies on another device, {_device_text(given.device)}, and {self.graph.name} runs on "
+                f"{_device_text(self.device)}; give its .numpy(), or load both models on one device"
+            )
         if not stored_alike(given.dtype, value.dtype, self.plan.limits.half):
             raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
         check_shape(value, given.shape)
@@ -388,50 +396,5 @@ class Executor:
         self.device.free(blocks)
 
 
-class Pending:
-    """A call in flight."""
-
-    def __init__(self, executor: Executor, transfer: Transfer, chosen: list[int], scalars: dict[int, Any]) -> None:
-        self._executor, self._transfer, self._chosen, self._scalars = executor, transfer, chosen, scalars
-        self._call, self._began = executor.calls, executor.began
-        self._shapes = {
-            place: executor.live.tensor(tensor).shape
-            for place in executor.plan.choices.resident
-            if isinstance(tensor := executor.graph.outputs[place], Tensor)
-        }
-
-    def result(self) -> list[Any]:
-        """Wait for the wanted outputs, as arrays and scalars."""
-        return self._outputs(self._transfer.wait())
-
-    async def result_async(self) -> list[Any]:
-        """Async `result`: the event loop runs while the device works."""
-        return self._outputs(await self._transfer.wait_async())
-
-    def _outputs(self, arrays: list[Any]) -> list[Any]:
-        log_read(self._executor.graph, self._call, self._began)
-        outputs, found = self._executor.graph.outputs, iter(arrays)
-        return [
-            next(found) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
-            for place in self._chosen
-        ]
-
-    @property
-    def is_latest(self) -> bool:
-        """Whether the graph has not run again, so that its outputs are still valid on the device."""
-        return self._executor.calls == self._call
-
-    def on_device(self, position: int) -> DeviceTensor:
-        """An output as a device tensor, without readback: valid as an input until the graph runs again."""
-        executor, call = self._executor, self._call
-        tensor = executor.graph.outputs[position]
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"output {position} is a number, not a tensor")
-        if position not in self._shapes:
-            raise InputError(
-                f"output {position} is not kept on the device: compile the plan with resident=({position},)"
-            )
-        half, shape = executor.plan.limits.half, self._shapes[position]
-        return DeviceTensor(
-            tensor, shape, executor.buffer_of(tensor), executor.device, half, lambda: executor.calls == call
-        )
+def _device_text(device: Device) -> str:
+    return f"{device.name} ({device.adapter.library}, {device.adapter.backend})"

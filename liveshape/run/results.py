@@ -15,21 +15,26 @@ from liveshape.run.arrays import restored
 
 
 class DeviceTensor:
-    """An output that stays on the device: an input of the next call, or an array on request.
+    """A tensor on a device, of `model.on_device(x)` or `model.upload(array)`: an input of calls there, or an array on
+    request (`.numpy()`, `np.asarray`).
 
-    It aliases memory of its graph, so it is valid until that graph runs again.
+    Its memory comes back when nothing refers to it. Of another device it is refused.
+
+    Example: `y = second(first.on_device(x))`, which brings nothing to the host in between.
     """
 
-    def __init__(
-        self, tensor: Tensor, shape: Shape, buffer: Buffer, device: Device, half: bool, is_fresh: Callable[[], bool]
-    ) -> None:
+    def __init__(self, tensor: Tensor, shape: Shape, buffer: Buffer, device: Device, half: bool) -> None:
         self.tensor = tensor
         self.dtype = tensor.dtype
         self.shape = shape
         self.buffer = buffer
         self.device = device
         self._half = half
-        self._is_fresh = is_fresh
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -37,11 +42,7 @@ class DeviceTensor:
         return storage_bytes(self.dtype, prod(self.shape), self._half)
 
     def check(self) -> None:
-        """Raise if the graph has run again since."""
-        if not self._is_fresh():
-            raise InputError(
-                f"{self.tensor.name} was overwritten: its graph has run again; use it before, or .numpy() it"
-            )
+        """Raise if it is not valid any more; what has memory of its own always is."""
 
     def numpy(self) -> Any:
         """Read back as a numpy array."""
@@ -57,7 +58,24 @@ class DeviceTensor:
         return array if dtype is None else array.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"DeviceTensor({self.dtype}, {self.shape})"
+        return f"{type(self).__name__}({self.dtype}, {self.shape})"
+
+
+class ResidentOutput(DeviceTensor):
+    """An output in the memory of its graph, valid until that runs again: it costs no copy."""
+
+    def __init__(
+        self, tensor: Tensor, shape: Shape, buffer: Buffer, device: Device, half: bool, is_fresh: Callable[[], bool]
+    ) -> None:
+        super().__init__(tensor, shape, buffer, device, half)
+        self._is_fresh = is_fresh
+
+    def check(self) -> None:
+        """Raise if the graph has run again since."""
+        if not self._is_fresh():
+            raise InputError(
+                f"{self.tensor.name} was overwritten: its graph has run again; use it before, or .numpy() it"
+            )
 
 
 class _StagingSlot:

@@ -19,8 +19,8 @@ from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.llm.text.unconverted import tokenizer_of
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.console import upload_bar

@@ -18,12 +18,12 @@ from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.kernels.requests import Read
 from liveshape.lower.problems import Problem
-from liveshape.model import program_file
 from liveshape.plan.compiling import compile
 from liveshape.plan.cost import Cost, costs
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph

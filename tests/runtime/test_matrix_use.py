@@ -99,11 +99,11 @@ def test_a_program_that_was_closed_decides_nothing(opened: list[str]) -> None:
     assert opened == ["dawn"]
 
 
-def test_a_runtime_keeps_the_device_of_its_first_program(opened: list[str]) -> None:
+def test_each_program_of_a_runtime_has_the_backend_that_is_faster_for_it(opened: list[str]) -> None:
     runtime = Runtime()
     for name in ("convolution.image", "addmm_f16"):
         runtime.load_program(recorded(name)).load_method("forward")
-    assert opened == ["wgpu"]
+    assert opened == ["wgpu", "dawn"]
 
 
 def test_a_delegate_that_cannot_be_read_is_left_to_lowering() -> None:

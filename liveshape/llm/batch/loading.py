@@ -20,8 +20,8 @@ from liveshape.llm.program.batched_graph import BatchBounds, BatchTables, batche
 from liveshape.llm.program.context import checked_context, rotation_of, with_context
 from liveshape.llm.program.half_cache import halve_caches
 from liveshape.llm.program.token_graph import CONTEXT, Description, at_positions, constants_of, describe, signature
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import Program, load_program, tell_host
 from liveshape.progress import Progress
 

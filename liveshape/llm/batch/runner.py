@@ -24,7 +24,8 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
-from liveshape.run.executor import Executor, Pending
+from liveshape.run.executor import Executor
+from liveshape.run.pending import Pending
 
 # Together these take every branch of the sampling operator.
 _MODES = ((False, False, False), (False, False, True), (True, False, False), (True, True, False), (True, True, True))

@@ -21,7 +21,8 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
-from liveshape.run.executor import Executor, Pending
+from liveshape.run.executor import Executor
+from liveshape.run.pending import Pending
 from liveshape.run.results import DeviceTensor
 
 # Together these take every branch of the sampling operator, so that load compiles all its pipelines.

@@ -17,7 +17,7 @@ from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Contents
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.run.executor import Pending
+from liveshape.run.pending import Pending
 
 
 class Session:

@@ -17,7 +17,7 @@ from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.engine.step_period import StepPeriod
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.run.executor import Pending
+from liveshape.run.pending import Pending
 
 
 class _Step(NamedTuple):

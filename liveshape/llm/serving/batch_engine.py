@@ -39,7 +39,7 @@ from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineS
 from liveshape.llm.serving.deferred_answer import DeferredAnswer, deferred
 from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.run.executor import Pending
+from liveshape.run.pending import Pending
 
 Found = TypeVar("Found")
 Call = Callable[[Scheduler, BatchRunner], Any]

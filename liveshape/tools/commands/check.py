@@ -26,8 +26,8 @@ from liveshape.llm.program.token_graph import constants_of
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import unsupported
 from liveshape.metadata import is_constant
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import Program, load_program
 from liveshape.run.host import find_on_host
 from liveshape.tools.check_report import CheckedMethod, document, print_found

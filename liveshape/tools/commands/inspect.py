@@ -16,9 +16,9 @@ from liveshape.formats.whole_file import whole_file
 from liveshape.graph import Limits
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import Dim, TensorInfo, is_constant, shape_text
-from liveshape.model import program_file
 from liveshape.plan.plan import Plan
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.tools.console import check_writable, counted, print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.model_explorer import graph_collection, node_data

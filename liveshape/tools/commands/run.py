@@ -19,8 +19,9 @@ from liveshape.export.runnable import Conversion
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.formats.signature import Signature
 from liveshape.metadata import TensorInfo, shape_text
-from liveshape.model import Model, program_file
+from liveshape.model import Model
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.run.array_files import read_arrays
 from liveshape.run.arrays import file_dtype, numpy_dtype

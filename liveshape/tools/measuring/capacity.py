@@ -31,7 +31,6 @@ from liveshape.llm.program.token_graph import (
 )
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
-from liveshape.model import program_file
 from liveshape.ops.batch_inputs import packed_size
 from liveshape.ops.paged_attention import paged_attention
 from liveshape.plan.compiling import compile
@@ -39,6 +38,7 @@ from liveshape.plan.cost import Cost, costs
 from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import PlanState
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.memory_use import memory_of
 from liveshape.program.program import load_program
 from liveshape.run.half_scales import fit_halves

@@ -26,8 +26,8 @@ from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.progress import Progress
 from liveshape.run.half_scales import fit_halves

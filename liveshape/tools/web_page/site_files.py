@@ -13,8 +13,8 @@ from liveshape.llm.program.token_graph import CONTEXT, LENGTH
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import TensorInfo
-from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.tools.program_report import planned_method, report_of
 from liveshape.tools.web_page.static_html import chat_html, form_html

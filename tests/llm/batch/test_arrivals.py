@@ -11,7 +11,7 @@ from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.run.executor import Pending
+from liveshape.run.pending import Pending
 from tests.support.llamas import Tiny, program
 from tests.survival.subjects import live_bytes
 
