@@ -222,6 +222,21 @@ def test_nothing_overflows(open_page: Open, llama: dict[str, Any], width: int, d
     assert shown.evaluate("getComputedStyle(document.body).color") != ink
 
 
+@pytest.mark.parametrize(("width", "least"), [(390, 9.5), (1280, 11)])
+def test_it_can_be_read_as_it_opens(open_page: Open, llama: dict[str, Any], width: int, least: float) -> None:
+    """Labels of nodes in pixels, the columns of the list that fit, the sums above the chart of memory."""
+    shown = open_page(llama, width=width)
+    assert 13 * shown.evaluate("liveshape.graph.view.scale") >= least
+    shown.keyboard.press("l")
+    wanted = ("Node", "Result") if width < 800 else ("Node", "Layer", "Result", "Kernels", "Bytes", "Operations")
+    for name in wanted:
+        place = shown.get_by_role("columnheader", name=name).bounding_box()
+        assert place is not None
+        assert place["x"] + place["width"] <= width
+    shown.keyboard.press("m")
+    expect(shown.locator("#memory .total")).to_be_in_viewport()
+
+
 def test_what_cannot_run_is_red_with_its_reason(open_page: Open) -> None:
     graph = hostile_graph()
     plan = compile(graph, Limits())

@@ -100,8 +100,9 @@ class GraphView {
     this.fittedOnce = true;
     const margin = 28;
     const scale = Math.min((width - 2 * margin) / Math.max(this.boxes.width, 1), (height - 2 * margin) / Math.max(this.boxes.height, 1));
-    // A long program starts at its top, as large as can be read.
-    this.view.scale = Math.min(Math.max(scale, Math.min(0.55, (width - 2 * margin) / this.boxes.width)), 1.1);
+    // A program that would be too small to be read starts at its top; on a phone it may be wider than the view.
+    const readable = Math.max(Math.min(0.85, (width - 2 * margin) / this.boxes.width), 0.75);
+    this.view.scale = Math.min(Math.max(scale, readable), 1.1);
     this.view.x = (width - this.boxes.width * this.view.scale) / 2;
     const spare = height - this.boxes.height * this.view.scale;
     this.view.y = spare > 2 * margin ? Math.min(spare / 2, 60) : margin;

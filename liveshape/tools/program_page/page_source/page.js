@@ -90,7 +90,7 @@ function setKeys() {
     else if (event.key === "t") byId("theme").click();
     else if (view) {
       showView(view);
-      byId(view).querySelector("[tabindex='0']")?.focus();
+      byId(view).querySelector("[tabindex='0']")?.focus({ preventScroll: true });
     } else return;
     event.preventDefault();
   });
