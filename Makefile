@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
 
-.PHONY: demo web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
+.PHONY: demo web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray test-clients bytecode lint docs adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -22,7 +22,7 @@ test:
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
-test-all: test $(TIERS) test-matrices test-page test-web test-ray
+test-all: test $(TIERS) test-matrices test-page test-web test-ray test-clients
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
@@ -106,6 +106,12 @@ $(BIN)/npm: | .venv/bin/python
 test-ray: .venv/.ray test-adapter
 	$(SOLO) $(BIN)/python -m pytest -q -m slow tests/serve/test_ray.py
 
+# Clients of OpenAI's and Anthropic's APIs against a live server, in an environment of their own: their dependencies must
+# not change torch's.
+CLIENTS := .venv/clients/bin
+test-clients: .venv/.clients test-adapter
+	$(SOLO) LIVESHAPE_PYTHON=$(CURDIR)/$(BIN)/python $(CLIENTS)/python -m pytest -q --confcutdir tests/serve/clients tests/serve/clients
+
 # What every worker imports is compiled once, and not by two of them at a time. If it cannot be imported, tests say why.
 EXPORTER := executorch.backends.vulkan.partitioner.vulkan_partitioner
 bytecode: .venv/.test
@@ -154,6 +160,13 @@ test-adapter: .venv/.run
 
 .venv/.ray: .venv/.test
 	$(BIN)/python -m pip install -q -e '.[ray]'
+	@touch $@
+
+# By uv, since pip tries versions of these for many minutes.
+.venv/.clients: .venv/.test tests/serve/clients/requirements.txt
+	$(PYTHON) -m venv .venv/clients
+	$(CLIENTS)/python -m pip install -q uv
+	$(CLIENTS)/uv pip install -q --python $(CLIENTS)/python -r tests/serve/clients/requirements.txt
 	@touch $@
 
 .venv/.docs: .venv/bin/python pyproject.toml

@@ -24,7 +24,7 @@ from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.streaming import event
-from liveshape.serve.strict_schema import closed
+from liveshape.serve.strict_schema import strict
 
 _HARMLESS = ("metadata", "service_tier", "inference_geo")
 _MODES = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
@@ -208,7 +208,7 @@ def _tools(tools: list[Fields]) -> list[dict[str, Any]]:
         if not isinstance(form, dict):
             raise tool.wrong("input_schema", "a JSON schema")
         if tool.flag("strict"):
-            form = closed(form, tool.path("input_schema"), all_required=False)
+            form = strict(form, tool.path("input_schema"), all_required=False)
         described = {"name": name} if about is None else {"name": name, "description": about}
         made.append({"type": "function", "function": {**described, "parameters": form}})
     return made
@@ -250,7 +250,7 @@ def _output(fields: Fields, limits: RequestLimits) -> tuple[dict[str, Any], dict
     form.choice("type", ("json_schema",))
     schema = form.needed("schema")
     form.done()
-    return schema_option(closed(schema, "output_config", all_required=False), "output_config", limits), given
+    return schema_option(strict(schema, "output_config", all_required=False), "output_config", limits), given
 
 
 # Answers

@@ -16,6 +16,7 @@ from liveshape.serve.answer_parts import THINK, AnswerParser, CallPart, Part
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal, refused
 from liveshape.serve.request_limits import RequestLimits
+from liveshape.serve.strict_schema import closed
 
 _SEEDS = 1 << 32
 _LONGEST_ID = 10  # digits of a token id
@@ -183,6 +184,7 @@ def schema_option(schema: Any, field: str, limits: RequestLimits) -> dict[str, A
     Example: `options |= schema_option({"type": "object"}, "response_format", limits)`.
     """
     check_schema(schema, field, limits)
+    schema = closed(schema)
     with refused(field):
         grammar_of(json_schema=schema)
     return {"json_schema": schema}
@@ -208,7 +210,7 @@ def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None, limits: Re
     for each in tools:
         if name not in (None, each["function"]["name"]):
             continue
-        arguments = dict(each["function"].get("parameters") or {"type": "object"})
+        arguments = dict(closed(each["function"].get("parameters")) or {"type": "object"})
         # References are from the root of a schema, so what they name moves there.
         for place in _DEFINITIONS:
             for key, value in arguments.pop(place, {}).items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal
-from liveshape.serve.strict_schema import closed
+from liveshape.serve.strict_schema import strict
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -108,7 +108,7 @@ def template_tools(tools: list[Fields]) -> list[dict[str, Any]]:
             raise function.wrong("parameters", "a JSON schema")
         names.add(name)
         if function.flag("strict") and form is not None:
-            form = closed(form, function.path("parameters"))
+            form = strict(form, function.path("parameters"))
         function.done()
         described = {"name": name} if about is None else {"name": name, "description": about}
         made.append({"type": "function", "function": {**described, "parameters": form or {"type": "object"}}})

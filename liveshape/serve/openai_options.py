@@ -11,7 +11,7 @@ from liveshape.serve.chat_request import sampling_options, schema_option, stop_o
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal
 from liveshape.serve.request_limits import RequestLimits
-from liveshape.serve.strict_schema import closed
+from liveshape.serve.strict_schema import strict
 
 _HARMLESS = (
     "user",
@@ -47,7 +47,7 @@ def _form(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
             raise Refusal(400, "json_schema.schema is missing", "response_format.json_schema")
         schema = described.raw("schema")
         if described.flag("strict"):
-            schema = closed(schema, "response_format")
+            schema = strict(schema, "response_format")
     return schema_option(schema, "response_format", limits)
 
 

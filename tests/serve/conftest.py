@@ -1,4 +1,5 @@
-"""A browser with the chat page. Without ray the tests of a fleet are not collected: `make test-ray`."""
+"""A browser with the chat page. Not collected are tests of a fleet without ray (`make test-ray`), and those of clients,
+which have an environment of their own (`make test-clients`)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.support.browser import has_chromium
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-collect_ignore = [] if importlib.util.find_spec("ray") else ["test_ray.py"]
+collect_ignore = ["clients"] if importlib.util.find_spec("ray") else ["clients", "test_ray.py"]
 if not has_chromium():
     collect_ignore.append("test_page_short.py")
 

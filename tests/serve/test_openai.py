@@ -15,6 +15,7 @@ from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.completion_logprobs import TokenRows
 from liveshape.serve.openai_options import likely_token
+from liveshape.serve.strict_schema import closed
 from tests.llm.texts import sentencepiece
 from tests.serve.serving import Served, scripted, scripted_together, served
 
@@ -237,6 +238,38 @@ def test_a_strict_form_is_closed(client: openai.OpenAI) -> None:
     form["json_schema"]["schema"] = {"type": "object", "additionalProperties": {"type": "integer"}}
     with pytest.raises(openai.BadRequestError, match="leave strict out"):
         client.chat.completions.create(**asked, response_format=form)
+
+
+def test_a_form_is_closed_where_it_says_nothing_of_more(client: openai.OpenAI) -> None:
+    """What is written fits the schema either way, and ends."""
+    inner = {"type": "object", "properties": {"m": {"enum": [2]}}, "required": ["m"]}
+    schema = {"type": "object", "properties": {"n": {"enum": [1]}, "in": inner}, "required": ["n", "in"]}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    asked: Any = {"model": "story", "messages": user("hi"), "max_tokens": 80, "seed": 3}
+    answer = client.chat.completions.create(**asked, response_format=form).choices[0].message
+    assert json.loads(answer.content or "") == {"n": 1, "in": {"m": 2}}
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    answer = client.chat.completions.create(**asked, tools=[tool], tool_choice="required").choices[0].message
+    assert json.loads(answer.tool_calls[0].function.arguments) == {"n": 1, "in": {"m": 2}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}},
+        {"type": "object", "properties": {"a": {}}, "required": ["a", "b"]},
+        {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]},
+        {"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]},
+        {"type": "object", "properties": {"a": {}}, "patternProperties": {"^b": {}}},
+        {"enum": [{"properties": {"a": 1}}]},
+        True,
+        5,
+    ],
+    ids=str,
+)
+def test_a_form_stays_open_where_something_else_may_be_wanted(schema: Any) -> None:
+    assert closed(schema) == schema
 
 
 def test_an_answer_goes_on_from_what_the_assistant_began(client: openai.OpenAI) -> None:

@@ -1,0 +1,1 @@
+"""Clients of OpenAI's and Anthropic's APIs against `liveshape serve`, in an environment of their own."""
