@@ -1,8 +1,28 @@
 """`python -m liveshape` is the `liveshape` command."""
 
+import signal
 import sys
 
-from liveshape.cli import main
+_INTERRUPTED = 130  # as in docs/commands.md
+
+
+def run() -> int:
+    """Run the command, whose imports take a while: Ctrl-C ends it there, too, without a trace, and once.
+
+    Example: `sys.exit(run())`.
+    """
+    code = _INTERRUPTED
+    try:
+        from liveshape.cli import main
+
+        code = main()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        # It ends by itself now; another Ctrl-C would tear what is closed on the way out.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from liveshape.disk import Path
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
+from liveshape.option_names import checks_options
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.files import program_source
 from liveshape.program.memory_use import Memory
@@ -133,6 +134,7 @@ def _alone(outputs: list[Any]) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
+@checks_options()
 def load(
     path: FileSource,
     *,

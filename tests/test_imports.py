@@ -19,7 +19,7 @@ ROOT = Path(liveshape.__file__).parent
 
 # From the ground up: a module imports from its own line and from the lines above it.
 ORDER = [
-    ("cache_folder", "debug_log", "driver_folder", "errors", "packages", "progress", "shipped"),
+    ("cache_folder", "debug_log", "driver_folder", "errors", "option_names", "packages", "progress", "shipped"),
     ("disk",),
     ("formats",),
     ("graph",),

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack, overload
 
 from liveshape.errors import DeviceError, InputError, UnsupportedError
 from liveshape.llm.generation.generating import stream_generate
-from liveshape.llm.generation.options import GenerationOptions, Prompt, Prompts
+from liveshape.llm.generation.options import NAMES, GenerationOptions, Prompt, Prompts
 from liveshape.llm.generation.prompts import is_batch
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.option_names import checks_options
 
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
@@ -52,6 +53,7 @@ def generate(
 ) -> list[str]: ...
 
 
+@checks_options(*NAMES)
 def generate(
     model: LanguageModel | AsyncEngine,
     tokenizer: Tokenizer,

@@ -117,7 +117,7 @@ def test_the_order_of_sums_reaches_the_engine(
     [
         (["--api-key", ""], "a key is"),
         (["--api-key", "a", "--api-key-file", "b"], "give one of them"),
-        (["--port", "99999"], "cannot listen"),
+        (["--port", "99999"], "is not a port"),
         (["--host", "no.such.host.example.invalid"], "cannot listen"),
         (["--lookahead-tokens", "0"], "above 0"),
         (["--max-sequences", "0"], "above 0"),

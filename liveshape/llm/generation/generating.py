@@ -22,6 +22,7 @@ from liveshape.llm.generation.preparing import MAX_TOKENS, check_verifiable, pre
 from liveshape.llm.generation.response_stream import Request, ResponseStream, responses
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.option_names import checks_options
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from liveshape.progress import Progress
 
 
+@checks_options()
 def load(
     path: str | os.PathLike[str],
     *,
@@ -80,6 +82,7 @@ def load(
         ), tokenizer
 
 
+@checks_options()
 def stream_generate(
     model: LanguageModel,
     tokenizer: Tokenizer,

@@ -64,3 +64,6 @@ class GenerationOptions(TypedDict, total=False):
     regex: str | None
     forced_tokens: Sequence[int]
     raw: bool
+
+
+NAMES = tuple(GenerationOptions.__annotations__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Protocol, Unpack
+from typing import Protocol, Self, Unpack
 
 from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.responses import GenerationResponse
@@ -95,3 +95,14 @@ class AsyncEngine(Protocol):
     async def close(self, grace: float = 0) -> None:
         """Take no more requests, let those that are there end within `grace` seconds, and end the others with
         EngineClosed."""
+
+    def close_sync(self, grace: float = 0) -> None:
+        """`close` without an event loop; `with` and `async with` close, too."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...

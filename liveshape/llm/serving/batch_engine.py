@@ -29,7 +29,7 @@ from liveshape.llm.engine.speculative import NGRAM, ForcedDrafts, Lookahead, Ngr
 from liveshape.llm.engine.step_period import StepPeriod
 from liveshape.llm.generation.assembling import Assembler
 from liveshape.llm.generation.host_stream import HostChooser
-from liveshape.llm.generation.options import GenerationOptions, Prompt
+from liveshape.llm.generation.options import NAMES, GenerationOptions, Prompt
 from liveshape.llm.generation.preparing import Preparation, check_verifiable, prepare
 from liveshape.llm.generation.prompts import ContextError
 from liveshape.llm.generation.stats import Stats
@@ -37,8 +37,10 @@ from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
 from liveshape.llm.serving.deferred_answer import DeferredAnswer, deferred
+from liveshape.llm.serving.engine_lifetime import EngineLifetime
 from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.option_names import checks_options
 from liveshape.run.pending import Pending
 
 Found = TypeVar("Found")
@@ -77,7 +79,7 @@ class BatchRequest:
         return self.given.chooser is not None or self.given.logprobs is not None
 
 
-class BatchEngine:
+class BatchEngine(EngineLifetime):
     """Runs requests together on a thread of its own; at most `max_waiting` of them wait for pages or rows.
 
     It owns the runner. `lookahead` is that of requests that do not say, unless their tokens are chosen on the host.
@@ -179,6 +181,7 @@ class BatchEngine:
                 last_progress=self._last_progress,
             )
 
+    @checks_options(*NAMES)
     def generate(
         self,
         prompt: Prompt,

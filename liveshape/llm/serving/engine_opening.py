@@ -24,11 +24,13 @@ from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.serving.serial_engine import SerialEngine
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.llm.text.unconverted import tokenizer_of
+from liveshape.option_names import checks_options
 from liveshape.progress import Progress
 
 Folder = Callable[[], AbstractContextManager[Path]]
 
 
+@checks_options("device", "half_cache", "activations", "deterministic")
 def open_engine(
     path: str | os.PathLike[str],
     *,

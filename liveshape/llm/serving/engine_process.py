@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from liveshape.errors import LiveshapeError
@@ -184,14 +185,39 @@ class PipeChannel:
             self.connection.send_bytes(data)
 
 
+def start_uninterrupted(process: BaseProcess) -> None:
+    """Start a process that the Ctrl-C of a terminal does not meet before it says by `ignore` what it does with that.
+
+    Example: `start_uninterrupted(context.Process(target=run_engine, args=(connection, opening)))`.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        process.start()
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))  # which the process inherits
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore(*numbers: signal.Signals) -> None:
+    """Ignore signals in a process that was started uninterrupted, and take the others.
+
+    Example: `ignore(signal.SIGINT)`.
+    """
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+
+
 def run_engine(connection: Connection, opening: Opening) -> None:
     """The main function of the process: open the engine, serve it, and end when the server closes it or is gone.
 
     Example: `Process(target=run_engine, args=(connection, partial(opened, "SmolLM2-135M-Instruct")))`.
     """
     # The terminal sends its signals to both processes; when to end is the server's to say.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore(signal.SIGINT, signal.SIGTERM)
     channel = PipeChannel(connection)
     try:
         engine = channel.engine = opening(channel)

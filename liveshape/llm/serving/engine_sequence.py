@@ -22,11 +22,12 @@ from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.cache_file import Expected, Saved
-from liveshape.llm.generation.options import GenerationOptions
+from liveshape.llm.generation.options import NAMES, GenerationOptions
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.deferred_answer import DeferredAnswer
 from liveshape.llm.serving.queued_answer import QueuedAnswer
+from liveshape.option_names import checks_options
 
 
 class EngineSequence:
@@ -56,6 +57,7 @@ class EngineSequence:
         """The number of its tokens."""
         return len(self._kept.tokens)
 
+    @checks_options(*NAMES)
     def generate(self, ids: Sequence[int] = (), **options: Unpack[GenerationOptions]) -> QueuedAnswer | DeferredAnswer:
         """Append token ids and what follows them, as `AsyncEngine.generate` does.
 

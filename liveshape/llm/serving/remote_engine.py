@@ -4,6 +4,7 @@ that there was has died."""
 from __future__ import annotations
 
 import asyncio
+import atexit
 import itertools
 import multiprocessing
 import pickle
@@ -17,9 +18,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Unpack
 
 from liveshape.errors import DeviceError, EngineClosed, EngineDied, InputError
-from liveshape.llm.generation.options import GenerationOptions, Prompt
+from liveshape.llm.generation.options import NAMES, GenerationOptions, Prompt
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.serving.async_engine import EngineFacts, EngineStatus
+from liveshape.llm.serving.engine_lifetime import EngineLifetime
 from liveshape.llm.serving.engine_process import (
     Accepted,
     Close,
@@ -31,14 +33,16 @@ from liveshape.llm.serving.engine_process import (
     Ready,
     Responses,
     run_engine,
+    start_uninterrupted,
 )
 from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.option_names import checks_options
 
 _LAST_SECONDS = 5.0  # for a process to end that was asked to
 
 
-class RemoteEngine:
+class RemoteEngine(EngineLifetime):
     """An engine that `opening`, which is called in another process, opens there.
 
     If that process dies, its requests end with an error, and the next one starts another.
@@ -70,7 +74,7 @@ class RemoteEngine:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=run_engine, args=(theirs, self._opening), name="liveshape engine", daemon=True)
-        process.start()
+        start_uninterrupted(process)
         theirs.close()
         try:
             message = ours.recv()
@@ -87,6 +91,8 @@ class RemoteEngine:
             if self._closing:  # while it was loaded
                 process.kill()
                 return
+            # Before multiprocessing waits for it: an engine that nobody closed would keep this process from its end.
+            atexit.register(process.kill)
             self._connection, self._process, self._ready, self._status = ours, process, message, message.status
         self._reader = threading.Thread(target=self._read, args=(ours, process), name="liveshape answers", daemon=True)
         self._reader.start()
@@ -118,6 +124,7 @@ class RemoteEngine:
             running = min(self._status.running, len(self._answers))
             return replace(self._status, running=running, waiting=len(self._answers) - running)
 
+    @checks_options(*NAMES)
     def generate(
         self, prompt: Prompt, **options: Unpack[GenerationOptions]
     ) -> AsyncGenerator[GenerationResponse, None]:
@@ -230,6 +237,7 @@ class RemoteEngine:
     def _lost(self, process: BaseProcess) -> None:
         """The process has ended, as it was asked to or not."""
         process.join(_LAST_SECONDS)
+        atexit.unregister(process.kill)
         with self._lock:
             closing, self._process = self._closing, None
             answers, accepting = list(self._answers.values()), list(self._accepting.values())

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 from liveshape.errors import EngineClosed, LiveshapeError, QueueFull, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.generating import stream_generate
-from liveshape.llm.generation.options import GenerationOptions, Prompt
+from liveshape.llm.generation.options import NAMES, GenerationOptions, Prompt
 from liveshape.llm.generation.prompts import fitting_ids
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.reuse import truncate_to_prefix
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
 from liveshape.llm.serving.deferred_answer import deferred
+from liveshape.llm.serving.engine_lifetime import EngineLifetime
 from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.option_names import checks_options
 
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
@@ -46,7 +48,7 @@ class SerialRequest:
     answer: Any  # of its channel
 
 
-class SerialEngine:
+class SerialEngine(EngineLifetime):
     """Runs requests on a thread of its own through `stream_generate`, reusing the prefix that each shares with the one
     before it; at most `max_waiting` wait. It uses the model alone, until `close`, which leaves the model open unless it
     is `owned`.
@@ -130,6 +132,7 @@ class SerialEngine:
                 last_progress=self._last_progress,
             )
 
+    @checks_options(*NAMES)
     def generate(
         self, prompt: Prompt, **options: Unpack[GenerationOptions]
     ) -> AsyncGenerator[GenerationResponse, None]:

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from liveshape.errors import LiveshapeError
-from liveshape.llm.serving.engine_process import portable
+from liveshape.llm.serving.engine_process import ignore, portable, start_uninterrupted
 from liveshape.llm.text.tokenizer import Tokenizer
 
 _IDLE_SECONDS = 60.0  # without a text, after which the process ends
@@ -86,7 +86,7 @@ class TokenizerProcess:
         ours, theirs = context.Pipe()
         args = (theirs, self.tokenizer)
         process = context.Process(target=encode_texts, args=args, name="liveshape tokenizer", daemon=True)
-        process.start()
+        start_uninterrupted(process)
         theirs.close()
         self._process, self._connection = process, ours
         return ours
@@ -106,9 +106,7 @@ def encode_texts(connection: Connection, tokenizer: Tokenizer) -> None:
 
     Example: `Process(target=encode_texts, args=(connection, tokenizer))`.
     """
-    # The terminal sends its signals to all processes; when to end is the server's to say.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore(signal.SIGINT)  # the terminal sends its signals to all processes; when to end is the server's to say
     with suppress(EOFError, OSError):
         while connection.poll(_IDLE_SECONDS):
             text, add_special_tokens, mark = connection.recv()
