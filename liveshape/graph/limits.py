@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Turns of all loops of a thread together, those of loops inside of loops counted: llvmpipe of Mesa 22 ends every loop
+# of a thread after 65,535 of them, in silence. A loop of a branch that is not taken counts as one there.
+MAX_TURNS = 32768
 MANY_THREADS = 32  # cooperating threads from which on a device is taken to have threads by the thousand
 # The dtype that products of matrices are summed in, by that of their inputs: no sum is rounded more than today's.
 _SUMS = {"float32": "float32", "float16": "float32", "int8": "int32"}
@@ -39,6 +42,7 @@ class Limits:
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
     lanes: int = 0  # of a subgroup whose shuffles serve where threads are few, and nowhere else; 0 where there are none
     matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; none where it has none
+    max_turns: int = MAX_TURNS  # beyond which an operator goes in stages
     # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it; and
     # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
     one_order: bool = False

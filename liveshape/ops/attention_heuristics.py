@@ -222,7 +222,7 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     enough, shapes = (ENOUGH_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
     large = size <= LARGE_HEAD and rows > SMALL_TILE and heads * ceil_div(rows, LARGE_TILE) >= enough
     tile_rows, thread_rows = (LARGE_TILE, 8) if large else (SMALL_TILE, 4)
-    splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
+    splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), size, limits)
     vec4s = ceil_div(size, 4)
     for keys, most in shapes:
         depth = min(most, 1 << (vec4s - 1).bit_length())
@@ -293,8 +293,10 @@ def reduces_by_shuffles(tile: Tile, threads: int, limits: Limits) -> bool:
     return limits.subgroup >= max(threads * tile.thread_rows // tile.rows, MIN_LANES)
 
 
-def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
-    if not _many_threads(limits) or context <= UNSPLIT_KEYS or tiles == 0:
+def _tile_splits(context: int, tiles: int, size: int, limits: Limits) -> int:
+    if not _many_threads(limits):
+        return _turn_splits(context, size, limits)
+    if context <= UNSPLIT_KEYS or tiles == 0:
         return 1
     return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
 
@@ -319,6 +321,18 @@ def lane_rows_config(size: int, lanes: int) -> dict[str, int]:
     shares = ceil_div(vec4s, lanes)
     rows = 1 << max(LANE_ROW_VEC4S // vec4s, 1).bit_length() >> 1
     return {"WG": lanes, "ROWS": min(rows, BLOCK_ROWS), "SHARES": shares, "SHARE_LANES": ceil_div(vec4s, shares)}
+
+
+def _turn_splits(context: int, size: int, limits: Limits) -> int:
+    """As few splits of the context of tiles as keep the turns of their loops bounded, where threads are few.
+
+    The turns of a key grow with the square of its head, since fewer are staged: 3.1 of 64 elements, 24 of 256.
+
+    >>> _turn_splits(8192, 64, Limits()), _turn_splits(8192, 256, Limits())
+    (1, 9)
+    """
+    vec4s = ceil_div(size, 4)
+    return max(1, ceil_div(context * (2 + ceil_div(vec4s * vec4s, 128)), limits.max_turns))
 
 
 def _many_threads(limits: Limits) -> bool:
@@ -362,7 +376,7 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
         return 0, size + 2
     count = _few_results(batch * key_heads, max(min(queries * group, FEW_ROWS), group), size, capacity, limits)
     if not is_few_rows(queries, group):
-        count = max(count, _tile_results(batch * key_heads, queries * group, capacity, limits))
+        count = max(count, _tile_results(batch * key_heads, queries * group, size, capacity, limits))
     return count, size + 2
 
 
@@ -376,10 +390,11 @@ def line_results_shape(lines: int, capacity: int, heads: int, key_heads: int, si
         return 0, size + 2
     queries = few_queries(heads, key_heads, size, limits), tile_queries(heads, key_heads, size, limits)
     few, tile = (count * (heads // key_heads) for count in queries)
-    # As many units as workgroups are enough are not split.
+    # As many units as workgroups are enough are not split, but for the turns of their loops.
     units = min(lines * key_heads, SUBGROUP_WORKGROUPS)
     count = _few_results(units, few, size, capacity, limits)
-    return max(count, _tile_results(units, tile, capacity, limits)), size + 2
+    tiles = units if _many_threads(limits) else lines * key_heads
+    return max(count, _tile_results(tiles, tile, size, capacity, limits)), size + 2
 
 
 def _ordered_results(heads: int, rows: int, group: int, size: int, capacity: int, limits: Limits) -> int:
@@ -402,8 +417,10 @@ def _few_results(heads: int, rows: int, size: int, capacity: int, limits: Limits
     return block * min(units * each, units + groups) if capacity > UNSPLIT_KEYS else 0
 
 
-def _tile_results(heads: int, rows: int, capacity: int, limits: Limits) -> int:
-    most = _tile_splits(capacity, 1, limits)
+def _tile_results(heads: int, rows: int, size: int, capacity: int, limits: Limits) -> int:
+    most = _tile_splits(capacity, 1, size, limits)
+    if not _many_threads(limits):
+        return heads * ceil_div(rows, LARGE_TILE) * LARGE_TILE * most if most > 1 else 0
     count = SMALL_TILE * min(heads * ceil_div(rows, SMALL_TILE) * most, ENOUGH_TILES) if most > 1 else 0
     if limits.half_inputs and limits.matrices:
         tiles = heads * ceil_div(rows, LARGE_TILE)

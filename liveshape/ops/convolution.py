@@ -19,7 +19,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
-from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, routed_product, tiling
+from liveshape.ops.matmul import DEPTH_STEP, ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, depth_parts, routed_product, tiling
 from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, gemm_of, image_halves_of, matrix_convolution
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import Halves, halves_of
@@ -39,7 +39,6 @@ AXES = 3  # of the kernels: fewer dimensions have a size of one in front
 LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get
 FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
 SPLIT_DEPTH = 256  # what a tile should have of the depth at least
-DEPTH_STEP = 16  # how the depth of a tile goes
 MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
@@ -84,6 +83,7 @@ class Layer(NamedTuple):
     end: dict[str, Any]
     many: bool  # whether threads are there by the thousand, which too few tiles would leave idle
     lanes: int  # of a subgroup, where threads are few and its shuffles cheaper than loads; else 0
+    parts: int  # of the depth, at least
 
     @property
     def rows(self) -> int:
@@ -206,13 +206,19 @@ def conv_with_clamp(
         "CLAMP": output_min is not None or output_max is not None,
     }
     limits: Limits = yield GetLimits()
-    many, lanes = limits.has_many_threads, limits.few_threads_lanes
-    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes)
+    # The kernel of lanes has no split-K, and a turn for each element of the depth, beside those of its taps.
+    depth, taps = x.shape[1] // groups * prod(window.kernel), prod(window.kernel)
+    lanes = limits.few_threads_lanes if depth + AXES * taps <= limits.max_turns else 0
+    many, parts = limits.has_many_threads, 1 if lanes else depth_parts(depth, limits)
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes, parts)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
+    results, most = prod(out.max_shape), depth_parts(x.max_shape[1] // groups * taps, limits)
+    room = most * results if most > 1 and (layer.plain or not lanes) else 0
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
-        most = 2 * SPLIT_TILES * TILE_ELEMENTS
-        sums = yield Scratch("float32", (min(most, MAX_SPLITS * prod(out.max_shape)),))
+        room = max(room, min(2 * SPLIT_TILES * TILE_ELEMENTS, MAX_SPLITS * results))
+    if room:
+        sums = yield Scratch("float32", (room,))
     halves = yield from _halves(layer, limits)
     if isinstance(halves, ImageHalves) and layer.gains_by_matrices:
         windows, block = layer.matrix_windows, layer.block
@@ -234,19 +240,19 @@ def _halves(layer: Layer, limits: Limits) -> Generator[Memory, Any, Halves | Ima
 
 
 def _planned(layer: Layer, sums: LiveTensor | None, halves: Halves | None, limits: Limits) -> Iterator[Dispatch]:
-    x, weight, bias, out, window, extents, outputs, _, end, _, _ = layer
+    x, weight, bias, out, window, extents, outputs, _, end, *_ = layer
     batch, channels = out.shape[:2]
     pixels = prod(outputs)
     by_matrices = halves is not None and gains_by_matrices(batch, channels, pixels, layer.depth)
     if layer.plain and window.kernel == extents:
         whole = halves if window.kernel == in_three(x.max_shape[2:]) else None  # else it is of the other order
         yield from routed_product(
-            x, weight, out, 1, batch, channels, layer.depth, limits, whole, transposed=True,
+            x, weight, out, 1, batch, channels, layer.depth, limits, whole, sums, transposed=True,
             addend=bias, enough=layer.enough, **end,
         )  # fmt: skip
     elif layer.plain and layer.pointwise and (by_matrices or not _gain(layer)):
         yield from routed_product(
-            weight, x, out, batch, channels, pixels, layer.depth, limits, halves, transposed=False,
+            weight, x, out, batch, channels, pixels, layer.depth, limits, halves, sums, transposed=False,
             addend=bias, addend_strides=(0, 1, 0), enough=layer.enough, **end,
         )  # fmt: skip
     elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:
@@ -295,7 +301,7 @@ def _gain(layer: Layer) -> bool:
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     """The tiles of a product, by phases where it is transposed; few deep ones have split-K and a reduction."""
-    x, weight, bias, out, window, _, outputs, groups, end, _, lanes = layer
+    x, weight, bias, out, window, _, outputs, groups, end, _, lanes, _ = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
         common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
@@ -357,7 +363,7 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     else:
         width = TILE_COLUMNS
         height, total = tiling(batch, layer.rows, columns, layer.enough)
-    splits = 1
+    splits = layer.parts
     while (
         layer.many and splits < MAX_SPLITS and splits * total < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
     ):

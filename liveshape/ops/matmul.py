@@ -13,12 +13,12 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.matrix_heuristics import gains_by_matrices
-from liveshape.ops.matrix_products import Halves, halves_of, matrix_product
+from liveshape.ops.matrix_products import COMBINE, Halves, halves_of, matrix_product
 from liveshape.ops.operations import matrix
-from liveshape.ops.reduction import ALL_UNITS
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
+from liveshape.ops.stages import ALL_UNITS
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
@@ -28,18 +28,23 @@ class Products(NamedTuple):
 
     rows: Kernel
     tiled: Kernel
+    row_parts: Kernel  # of a long depth
+    tiled_parts: Kernel
 
     @classmethod
     def of_weight(cls, weight: str) -> Products:
         """The kernels whose right factor is stored as floats or as nibbles."""
-        return cls(Kernel.load("matmul/few_rows", WEIGHT=weight), Kernel.load("matmul/tiled", WEIGHT=weight))
+        names = "matmul/few_rows", "matmul/tiled"
+        return cls(*(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for depth in ("whole", "parts") for name in names))
 
 
 FLOATS = Products.of_weight("floats")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
+DEPTH_STEP = 16  # how the depth of a tile goes
 FEW_UNITS = 1024  # of four columns, up to which 16 threads each leave a device idle
+DEPTH_TURNS = 4  # of a thread for an element of the depth, where threads are few; half of that where they are many
 ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
 
 
@@ -56,7 +61,27 @@ def product(
     """As `routed_product`, with the scratch that it may need."""
     limits: Limits = yield GetLimits()
     halves = yield from halves_of(x, weight, out, limits)
-    yield from routed_product(x, weight, out, batch, rows, columns, depth, limits, halves, **choices)
+    sums = yield from partial_sums(x.max_shape[-1], out, limits)
+    yield from routed_product(x, weight, out, batch, rows, columns, depth, limits, halves, sums, **choices)
+
+
+def depth_parts(depth: int, limits: Limits) -> int:
+    """How many parts a depth is summed in: one, unless it is so long that loops are cut short or sums lose digits.
+
+    >>> depth_parts(14336, Limits()), depth_parts(100_000, Limits())
+    (1, 25)
+    """
+    most = limits.max_turns // DEPTH_TURNS
+    return 1 if depth <= (2 * most if limits.has_many_threads else most) else ceil_div(2 * depth, most)
+
+
+def partial_sums(depth: int, out: LiveTensor, limits: Limits) -> Generator[Scratch, Any, LiveTensor | None]:
+    """Scratch for the sums of parts of a depth up to this; None where it has one."""
+    parts = depth_parts(depth, limits)
+    if parts == 1:
+        return None
+    sums: LiveTensor = yield Scratch("float32", (parts * prod(out.max_shape),))
+    return sums
 
 
 def routed_product(
@@ -69,6 +94,7 @@ def routed_product(
     depth: int,
     limits: Limits,
     halves: Halves | None,
+    sums: LiveTensor | None,
     *,
     transposed: bool,
     addend: LiveTensor | None = None,
@@ -87,7 +113,7 @@ def routed_product(
 
     The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
     stored; what else they need for that comes with `scales` and `choices`. Tiles that are not `enough` become smaller.
-    With `halves`, the scratch for it, a large product takes matrix units.
+    With `halves`, the scratch for it, a large product takes matrix units; with `sums` a long one goes in parts.
     """
     if beta == 0:
         addend = None  # as in torch: a NaN that is multiplied by nothing does not count
@@ -117,19 +143,59 @@ def routed_product(
         yield from matrix_product(x, weight, out, addend, halves, values, limits, transposed=transposed)
         return
     values |= {"TRANSPOSED": transposed, **choices}
+    parts = depth_parts(depth, limits)
+    if parts > 1:
+        yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough)
+        return
+    yield _one_product(kernels.rows, kernels.tiled, tensors, values, batch, depth, limits, enough)
+
+
+def _one_product(
+    few: Kernel,
+    tiled: Kernel,
+    tensors: Tensors,
+    values: dict[str, Any],
+    batch: int,
+    depth: int,
+    limits: Limits,
+    enough: int,
+) -> Dispatch:
+    """The dispatch for few or for many rows; each of a batch adds up `depth` elements."""
+    rows, columns, transposed = values["rows"], values["columns"], values["TRANSPOSED"]
     # Tiles of every height sum alike, so that they serve all rows where sums have one order.
     if rows <= FEW_ROWS and not limits.one_order:
         units = batch * ceil_div(columns, 4) if rows else 0
         unit_threads = _unit_threads(units, depth, transposed, limits)
-        vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
-        yield kernels.rows(
+        vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
+        return few(
             *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads,
             ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
-        return
-    vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
+    vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     tile, tiles = tiling(batch, rows, columns, enough)
-    yield kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+    return tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+
+
+def _in_parts(
+    tensors: Tensors,
+    values: dict[str, Any],
+    parts: int,
+    sums: LiveTensor | None,
+    limits: Limits,
+    kernels: Products,
+    enough: int,
+) -> Iterator[Dispatch]:
+    """A long depth: the sums of its parts, and their sum, which the addend and the clamp are for."""
+    assert sums is not None
+    out, x, addend, *factors = tensors
+    batch, rows, columns = values["batch"], values["rows"], values["columns"]
+    part = ceil_div(values["depth"], parts * DEPTH_STEP) * DEPTH_STEP
+    plain = values | {"ADDEND": False, "CLAMP": False, "splits": parts, "split_depth": part}
+    few, tiled = kernels.row_parts, kernels.tiled_parts
+    yield _one_product(few, tiled, (sums, x, x, *factors), plain, batch * parts, part, limits, enough)
+    count = batch * rows * columns
+    ends = {name: value for name, value in values.items() if name in COMBINE.fields or name in COMBINE.constants}
+    yield COMBINE(out, sums, addend, **ends, splits=parts, count=count, threads=count)
 
 
 def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> int:

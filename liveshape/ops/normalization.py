@@ -13,15 +13,17 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
-from liveshape.ops.reduction import MEAN, Steps, reduce, reduction_threads, var
+from liveshape.ops.reduction import MEAN, Steps, mean_and_variance, reduce, row_statistics, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
+from liveshape.ops.stages import Units, is_long, reduction_threads
 from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
 LAYER_NORM = Kernel.load("normalization/layer_norm")
+LAYER_NORM_BY_STATISTICS = Kernel.load("normalization/layer_norm", STATISTICS="given")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
@@ -59,32 +61,35 @@ def _normalize_rows(
     eps: float,
     outputs: Tensors,
     rows: int,
+    bound: int,
     span: int = 0,
     groups: int = 1,
 ) -> Steps:
     """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
-    out, mean, scale = outputs
+    limits: Limits = yield GetLimits()
+    largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
+    scratch = yield from row_statistics(largest, limits)
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
-    limits: Limits = yield GetLimits()
-    yield LAYER_NORM(
-        out,
-        mean,
-        scale,
-        x,
-        x if weight is None else weight,
-        x if bias is None else bias,
-        rows=rows,
-        width=width // vector,
-        span=span // vector if span else 1,
-        channel_groups=groups,
-        eps=eps,
-        WEIGHT=weight is not None,
-        BIAS=bias is not None,
-        CHANNELS=span > 0,
-        VEC=vector,
-        **reduction_threads(rows, width // vector, True, limits),
-    )
+    tensors = (*outputs, x, x if weight is None else weight, x if bias is None else bias)
+    values: dict[str, Any] = {
+        "rows": rows,
+        "width": width // vector,
+        "span": span // vector if span else 1,
+        "channel_groups": groups,
+        "eps": eps,
+        "WEIGHT": weight is not None,
+        "BIAS": bias is not None,
+        "CHANNELS": span > 0,
+        "VEC": vector,
+    }
+    units = Units(rows, width // vector, inner=True)
+    if not is_long(units, limits):
+        yield LAYER_NORM(*tensors, **values, **reduction_threads(units, limits))
+        return
+    assert scratch is not None
+    means, variances = yield from mean_and_variance(x, Units(rows, width, inner=True), scratch, limits)
+    yield LAYER_NORM_BY_STATISTICS(*tensors, means, variances, **values, threads=x.numel // vector)
 
 
 def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
@@ -103,7 +108,8 @@ def native_layer_norm(
     _check_affine(tail, weight, bias)
     out[0].shape = x.shape
     out[1].shape = out[2].shape = lead + (1,) * len(tail)
-    yield from _normalize_rows(x, weight, bias, eps, out, prod(lead))
+    most = prod(x.max_shape[: len(lead)])
+    yield from _normalize_rows(x, weight, bias, eps, out, prod(lead), most)
 
 
 @op("aten.native_group_norm.default", "aten::native_group_norm.out", rows=first_axis("x"))
@@ -124,7 +130,8 @@ def native_group_norm(
     _check_affine((channels,), weight, bias)
     out[0].shape = x.shape
     out[1].shape = out[2].shape = (batch, group)
-    yield from _normalize_rows(x, weight, bias, eps, out, batch * group, prod(x.shape[2:]), group)
+    most = x.max_shape[0] * group
+    yield from _normalize_rows(x, weight, bias, eps, out, batch * group, most, prod(x.shape[2:]), group)
 
 
 @op(

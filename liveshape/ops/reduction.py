@@ -3,66 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import GetLimits
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
+from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads, stacked
 
 REDUCE = Kernel.load("reduction/reduce")
 REDUCE_PAIRS = Kernel.load("reduction/reduce", ELEMENTS="complex")
+REDUCE_PARTS = Kernel.load("reduction/reduce", STAGE="parts")
+REDUCE_PAIR_PARTS = Kernel.load("reduction/reduce", ELEMENTS="complex", STAGE="parts")
+SQUARE_PARTS = Kernel.load("reduction/reduce", STAGE="parts", VALUES="squares")
 EXTREMUM = Kernel.load("reduction/extremum")
-MANY_UNITS = 16384  # that fill a device with a thread each
-ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/across_threads.wgsl
+EXTREMUM_PARTS = Kernel.load("reduction/extremum", STAGE="parts")
+KEY_PARTS = Kernel.load("reduction/extremum", STAGE="parts", FROM="keys")
+EXTREMUM_OF_KEYS = Kernel.load("reduction/extremum", FROM="keys")
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
-Steps = Generator[Dispatch | GetLimits, Any, None]
+Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
 
 
-def reduction_threads(units: int, count: int, inner: bool, limits: Limits) -> dict[str, Any]:
-    """How many threads reduce one unit of `count` elements, and whether these are contiguous (`inner`)."""
-    many_units = units >= MANY_UNITS and not limits.one_order
-    if count <= 8 or (not inner and many_units):
-        unit_threads = 1
-    else:
-        unit_threads = 256 if inner and count > 512 else 16
-    return {"UNIT_THREADS": unit_threads, "ALTERNATING": 1 if inner else ALL_UNITS, "cooperative_units": units}
+class Layout(NamedTuple):
+    """A reduction at sizes of its input: its units, and the params that say where their elements lie."""
+
+    units: Units
+    walk: dict[str, Any]
+
+    def params(self, limits: Limits) -> dict[str, Any]:
+        """All that one dispatch takes."""
+        return self.walk | reduction_threads(self.units, limits)
 
 
-def _layout(
-    x: LiveTensor, dims: Ints | None, keepdim: bool, limits: Limits, *outputs: LiveTensor, pairs: bool = False
-) -> dict[str, Any]:
+def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
+    return [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
+
+
+def _layout(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> Layout:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
     if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
         raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
-    axes = [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
+    axes = _axes(x, dims)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"dimensions {dims} name one of them twice")
     for out in outputs:
         out.shape = tuple(
             1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes
         )
-    shape = (*x.shape, 2) if is_complex(x.dtype) else x.shape  # the parts of complex numbers are kept apart
+    return _layout_of(x.dtype, x.shape, axes)
+
+
+def _bound(x: LiveTensor, dims: Ints | None) -> Units:
+    """The units of the largest input."""
+    return _layout_of(x.dtype, x.max_shape, _axes(x, dims)).units
+
+
+def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
+    rank = len(shape)
+    if is_complex(dtype):
+        shape = (*shape, 2)  # the parts of complex numbers are kept apart
     kept_sizes, kept_strides = _merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
-    sizes, strides = _merged(shape, [axis for axis in range(x.rank) if axis in axes])
-    units, count = prod(kept_sizes), prod(sizes)
+    sizes, strides = _merged(shape, [axis for axis in range(rank) if axis in axes])
+    units = Units(prod(kept_sizes), prod(sizes), strides[-1:] == (1,))
     padding = (0,) * (MAX_RANK - len(kept_sizes))
-    return {
-        "units": units,
-        "count": count,
+    walk = {
+        "units": units.number,
+        "count": units.length,
         "kept_rank": len(kept_sizes),
         "reduced_rank": len(sizes),
         "sizes": kept_sizes + padding + sizes,
         "strides": kept_strides + padding + strides,
-        **reduction_threads(units, count, strides[-1:] == (1,), limits),
     }
+    return Layout(units, walk)
 
 
 def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
@@ -74,9 +93,72 @@ def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     """out = code(x) over the dimensions, all of them where none are named."""
     limits: Limits = yield GetLimits()
-    layout = _layout(x, dims, keepdim, limits, out, pairs=code in (SUM, MEAN))
-    kernel = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
-    yield kernel(out, x, **layout, divisor=layout["count"], OP=code)
+    partials = yield from partials_of(_bound(x, dims), _total_dtype(x, out), limits)
+    layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
+    yield from _reduced(code, x, layout, out, partials, limits, layout.units.length)
+
+
+def _total_dtype(x: LiveTensor, out: LiveTensor) -> str:
+    """What partial results are kept in: no float is rounded between stages."""
+    return out.dtype if KINDS.get(out.dtype) else "float32"
+
+
+def _reduced(
+    code: int,
+    x: LiveTensor,
+    layout: Layout,
+    out: LiveTensor,
+    partials: Tensors,
+    limits: Limits,
+    divisor: Number,
+    means: LiveTensor | None = None,
+) -> Steps:
+    """In stages where units are long: a mean is a sum until the last; given means, of the squares around them."""
+    whole = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
+    if not is_long(layout.units, limits) and means is None:
+        yield whole(out, x, **layout.params(limits), divisor=divisor, OP=code)
+        return
+    stage = {"divisor": 1, "OP": SUM if code == MEAN else code}
+
+    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
+        if means is not None:
+            return SQUARE_PARTS(target, x, means, **layout.walk | parts, **stage)
+        return (REDUCE_PAIR_PARTS if is_complex(x.dtype) else REDUCE_PARTS)(target, x, **layout.walk | parts, **stage)
+
+    def again(target: LiveTensor, source: LiveTensor, units: Units, parts: dict[str, Any]) -> Dispatch:
+        return REDUCE_PARTS(target, source, **stacked(units) | parts, **stage)
+
+    totals, units = yield from partial_results(layout.units, partials, limits, first, again)
+    yield whole(out, totals, **stacked(units), **reduction_threads(units, limits), divisor=divisor, OP=code)
+
+
+class Statistics(NamedTuple):
+    """Scratch for the means and variances of long rows."""
+
+    partials: Tensors
+    means: LiveTensor
+    variances: LiveTensor
+
+
+def row_statistics(bound: Units, limits: Limits) -> Generator[Scratch, Any, Statistics | None]:
+    """Scratch for rows up to `bound`; None where one dispatch does."""
+    partials = yield from partials_of(bound, "float32", limits)
+    if not partials:
+        return None
+    return Statistics(
+        partials, (yield Scratch("float32", (bound.number,))), (yield Scratch("float32", (bound.number,)))
+    )
+
+
+def mean_and_variance(
+    x: LiveTensor, rows: Units, scratch: Statistics, limits: Limits
+) -> Generator[Any, Any, tuple[LiveTensor, LiveTensor]]:
+    """The means and the variances, over all elements, of long rows of x, in stages."""
+    layout = _layout_of(x.dtype, (rows.number, rows.length), [1])
+    partials, means, variances = scratch
+    yield from _reduced(MEAN, x, layout, means, partials, limits, rows.length)
+    yield from _reduced(MEAN, x, layout, variances, partials, limits, rows.length, means)
+    return means, variances
 
 
 def _extremum(
@@ -90,11 +172,26 @@ def _extremum(
 ) -> Steps:
     outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
     limits: Limits = yield GetLimits()
-    layout = _layout(x, dims, keepdim, limits, *(out for out, _ in outputs))
-    if layout["count"] == 0:
+    partials = yield from partials_of(_bound(x, dims), "int32", limits, lanes=2)
+    layout = _layout(x, dims, keepdim, *(out for out, _ in outputs))
+    if layout.units.length == 0:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
+    kind = {"MINIMUM": least, "KIND": KINDS[x.dtype]}
+    if not is_long(layout.units, limits):
+        for out, index in outputs:
+            yield EXTREMUM(out, x, **layout.params(limits), **kind, INDEX=index)
+        return
+
+    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
+        return EXTREMUM_PARTS(target, x, **layout.walk | parts, **kind)
+
+    def again(target: LiveTensor, source: LiveTensor, units: Units, parts: dict[str, Any]) -> Dispatch:
+        return KEY_PARTS(target, source, **stacked(units) | parts, keys=units.length)
+
+    keys, units = yield from partial_results(layout.units, partials, limits, first, again)
+    threads = reduction_threads(units, limits)
     for out, index in outputs:
-        yield EXTREMUM(out, x, **layout, MINIMUM=least, INDEX=index, KIND=KINDS[x.dtype])
+        yield EXTREMUM_OF_KEYS(out, keys, x, **layout.walk | threads, keys=units.length, INDEX=index)
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"))
@@ -154,9 +251,15 @@ def all_all(x: LiveTensor, out: LiveTensor) -> Steps:
 @op("aten.var.correction", "aten::var.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
-    layout = _layout(x, dim, keepdim, limits, out)
-    divisor = layout["count"] - (1 if correction is None else correction)
-    yield REDUCE(out, x, **layout, divisor=divisor if divisor > 0 else 0, OP=VARIANCE)
+    scratch = yield from row_statistics(_bound(x, dim), limits)
+    layout = _layout(x, dim, keepdim, out)
+    over = layout.units.length - (1 if correction is None else correction)
+    divisor = over if over > 0 else 0
+    if scratch is None or not is_long(layout.units, limits):
+        yield REDUCE(out, x, **layout.params(limits), divisor=divisor, OP=VARIANCE)
+        return
+    yield from _reduced(MEAN, x, layout, scratch.means, scratch.partials, limits, layout.units.length)
+    yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
 
 
 @op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"))

@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Kernel
-from liveshape.kernels.requests import GetLimits
-from liveshape.ops.reduction import Steps, reduction_threads
-from liveshape.ops.registry import op
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.ops.reduction import Steps
+from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
+from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads
 
 SOFTMAX = Kernel.load("reduction/softmax")
+SOFTMAX_OF_TOTALS = Kernel.load("reduction/softmax", TOTALS="given")
+LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts")
+TOTAL_LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts", OF="partials")
+
+
+def totals_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, Tensors]:
+    """Scratch for the stages of a log-sum-exp, the last for its results; none where one dispatch does."""
+    partials = yield from partials_of(bound, "float32", limits, lanes=2)
+    if not partials:
+        return ()
+    totals: LiveTensor = yield Scratch("float32", (2 * bound.number,))
+    return (*partials, totals)
+
+
+def log_sum_exps(
+    x: LiveTensor, units: Units, inner: int, scratch: Tensors, limits: Limits
+) -> Generator[Dispatch, Any, LiveTensor]:
+    """The log-sum-exps of long rows, in stages: (maximum, sum of exponentials of what is below it)."""
+    *partials, totals = scratch
+
+    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
+        return LOG_SUM_EXPS(target, x, **parts, rows=units.number, length=units.length, inner=inner)
+
+    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
+        return TOTAL_LOG_SUM_EXPS(target, source, **parts, **_stacked(left))
+
+    source, left = yield from partial_results(units, tuple(partials), limits, first, again)
+    threads = reduction_threads(left, limits)
+    yield TOTAL_LOG_SUM_EXPS(totals, source, **_stacked(left), span=left.length, parts=1, **threads)
+    return totals
+
+
+def _stacked(units: Units) -> dict[str, int]:
+    """Partial results as rows: those of one part of all rows are neighbours."""
+    return {"rows": units.number, "length": units.length, "inner": units.number}
 
 
 def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
-    out.shape = x.shape
     axis = axis_of(dim, x.rank)
-    length = x.shape[axis] if x.rank else 1
-    inner = prod(x.shape[axis + 1 :])
-    rows = prod(x.shape[:axis]) * inner if length else 0
     limits: Limits = yield GetLimits()
-    threads = reduction_threads(rows, length, inner == 1, limits)
-    yield SOFTMAX(out, x, rows=rows, length=length, inner=inner, LOG=log, **threads)
+    scratch = yield from totals_of(_units(x.max_shape, axis), limits)
+    out.shape = x.shape
+    units, inner = _units(x.shape, axis), prod(x.shape[axis + 1 :])
+    rows = {"rows": units.number, "length": units.length, "inner": inner, "LOG": log}
+    if not is_long(units, limits):
+        yield SOFTMAX(out, x, **rows, **reduction_threads(units, limits))
+        return
+    totals = yield from log_sum_exps(x, units, inner, scratch, limits)
+    yield SOFTMAX_OF_TOTALS(out, x, totals, **rows, threads=x.numel)
+
+
+def _units(shape: tuple[int, ...], axis: int) -> Units:
+    length = shape[axis] if shape else 1
+    inner = prod(shape[axis + 1 :])
+    return Units(prod(shape[:axis]) * inner if length else 0, length, inner == 1)
 
 
 @op("aten._softmax.default", "aten::_softmax.out", rows=but_dims("x", "dim"), any_size=True)

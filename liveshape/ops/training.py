@@ -14,11 +14,14 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.copies import copy_strided, copy_values
 from liveshape.ops.matmul import Products, product
-from liveshape.ops.reduction import SUM, reduce, reduction_threads
+from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
+from liveshape.ops.softmax import log_sum_exps, totals_of
+from liveshape.ops.stages import Units, is_long, reduction_threads
 
 CROSS_ENTROPY = Kernel.load("training/cross_entropy")
+CROSS_ENTROPY_OF_TOTALS = Kernel.load("training/cross_entropy", TOTALS="given")
 ADAMW = Kernel.load("training/adamw")
 REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
 NIBBLES = Products.of_weight("nibbles")
@@ -33,16 +36,21 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     losses: LiveTensor = yield Scratch("float32", logits.max_shape[:1])
     if logits.rank != 2 or labels.shape != logits.shape[:1]:
         raise ShapeError(f"scores {logits.shape} and labels {labels.shape} must be [rows, classes] and [rows]")
+    limits: Limits = yield GetLimits()
+    scratch = yield from totals_of(Units(logits.max_shape[0], logits.max_shape[-1], inner=True), limits)
     rows, length = logits.shape
     if rows and not length:
         raise ShapeError(f"scores {logits.shape} have no class that a label could name")
     gradient.shape = logits.shape
     losses.shape = (rows,)
-    limits: Limits = yield GetLimits()
-    yield CROSS_ENTROPY(
-        losses, gradient, logits, labels, rows=rows, length=length, n_valid=n_valid, not_a_number=math.nan,
-        **reduction_threads(rows, length, True, limits),
-    )  # fmt: skip
+    units = Units(rows, length, inner=True)
+    values: dict[str, Any] = {"rows": rows, "length": length, "n_valid": n_valid, "not_a_number": math.nan}
+    tensors = losses, gradient, logits, labels
+    if is_long(units, limits):
+        totals = yield from log_sum_exps(logits, units, 1, scratch, limits)
+        yield CROSS_ENTROPY_OF_TOTALS(*tensors, totals, **values, threads=logits.numel)
+    else:
+        yield CROSS_ENTROPY(*tensors, **values, **reduction_threads(units, limits))
     yield from reduce(SUM, losses, None, False, loss)
 
 

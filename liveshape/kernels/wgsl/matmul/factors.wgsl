@@ -4,6 +4,7 @@
 struct Tile {
     exists: bool,
     batch: u32,
+    result: u32, // the batch of its sums
     first_row: u32,
     first_column: u32,
     first_k: u32,
@@ -15,12 +16,14 @@ fn tile_at(index: u32) -> Tile {
     let row_tiles = (params.rows + TILE_ROWS - 1u) / TILE_ROWS;
     let column_tiles = (params.columns + TILE_COLUMNS - 1u) / TILE_COLUMNS;
     var tile: Tile;
-    tile.batch = index / (row_tiles * column_tiles);
-    tile.exists = tile.batch < params.batch;
+    let share = share_of(index / (row_tiles * column_tiles));
+    tile.batch = share.batch;
+    tile.result = share.result;
+    tile.exists = share.result < shares();
     tile.first_row = (index % row_tiles) * TILE_ROWS;
     tile.first_column = (index / row_tiles % column_tiles) * TILE_COLUMNS;
-    tile.first_k = 0u;
-    tile.last_k = params.depth;
+    tile.first_k = share.first_k;
+    tile.last_k = share.last_k;
     return tile;
 }
 
@@ -84,5 +87,5 @@ fn load_right_plain(thread: u32, start: u32, first_column: u32, first_k: u32) {
 }
 
 fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
-    store(tile.batch, tile.first_row + row, tile.first_column + column, sum);
+    store(tile.result, tile.first_row + row, tile.first_column + column, sum);
 }

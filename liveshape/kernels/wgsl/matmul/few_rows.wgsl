@@ -27,11 +27,11 @@ fn main(
 ) {
     let per_batch = (params.columns + 3u) / 4u;
     let unit = unit_of(group_index(group, grid), thread);
-    let batch = min(unit / per_batch, params.batch - 1u);
+    let share = share_of(min(unit / per_batch, shares() - 1u));
     let column = (unit % per_batch) * 4u;
     let member = member_of(thread);
-    let x_start = batch * params.x_stride;
-    let weight_start = batch * params.weight_stride;
+    let x_start = share.batch * params.x_stride;
+    let weight_start = share.batch * params.weight_stride;
     var mine: Total;
     if (TRANSPOSED) {
         let last = params.columns - 1u;
@@ -39,7 +39,7 @@ fn main(
         let row_1 = weight_start + min(column + 1u, last) * params.depth;
         let row_2 = weight_start + min(column + 2u, last) * params.depth;
         let row_3 = weight_start + min(column + 3u, last) * params.depth;
-        for (var k = member * 4u; k < params.depth; k += COOPERATING * 4u) {
+        for (var k = share.first_k + member * 4u; k < share.last_k; k += COOPERATING * 4u) {
             let left = params.depth - k;
             let block = mat4x4<f32>(
                 weight_within(row_0 + k, left),
@@ -53,7 +53,7 @@ fn main(
             }
         }
     } else {
-        for (var k = member; k < params.depth; k += COOPERATING) {
+        for (var k = share.first_k + member; k < share.last_k; k += COOPERATING) {
             let four = weight_four(weight_start + k * params.columns + column);
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);
@@ -62,10 +62,10 @@ fn main(
         }
     }
     var total = reduce_unit(thread, mine);
-    if (unit >= params.batch * per_batch) {
+    if (unit >= shares() * per_batch) {
         return;
     }
     for (var i = member; i < ROWS * 4u; i += COOPERATING) {
-        store(batch, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
+        store(share.result, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
     }
 }

@@ -1,5 +1,10 @@
-// One thread per line: the running total, or product, of elements that lie `inner` apart, in the wide type of the
-// output.
+// The running total, or product, along lines of elements that lie `inner` apart, in the wide type of the output: a thread
+// per line, or in STAGES a thread per part of `span` elements. Those find the TOTALS of parts, whose own running totals
+// are then CARRIED into the parts. A sum keeps what its additions round away (Kahan, Neumaier): every element of the
+// result shows that, and torch adds up in float64. Totals are PAIRS of a sum and of what it lacks.
+#choice STAGES: none, totals, carried
+#choice OF: elements, pairs
+// TCarry: f32, i32
 override WG: u32 = 64;
 override PRODUCT: bool = false;
 
@@ -7,19 +12,101 @@ struct Params {
     count: u32,
     length: u32,
     inner: u32,
+    zero: u32, // which no compiler knows
+#if STAGES != none
+    span: u32,
+    parts: u32,
+#endif
 }
+#if OF == pairs
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<TOut>>;
+@group(0) @binding(1) var<storage, read> x: array<vec2<TOut>>;
+#elif STAGES == totals
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<TOut>>;
+@group(0) @binding(1) var<storage, read> x: array<TIn>;
+#else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
+#endif
+#if STAGES == carried
+@group(0) @binding(2) var<storage, read> carries: array<vec2<TCarry>>;
+@group(0) @binding(3) var<uniform> params: Params;
+#else
 @group(0) @binding(2) var<uniform> params: Params;
+#endif
 
-fn each(line: u32) {
-    let start = (line / params.inner) * params.length * params.inner + line % params.inner;
-    var total = select(TOut_math(0), TOut_math(1), PRODUCT);
-    for (var i = 0u; i < params.length; i++) {
-        let element = TOut_math(x[start + i * params.inner]);
-        total = select(total + element, total * element, PRODUCT);
-        out[start + i * params.inner] = TOut(total);
+fn identity() -> TOut_math {
+    return select(TOut_math(0), TOut_math(1), PRODUCT);
+}
+
+// The same number, of which no compiler knows what it was made of: it would cancel what was rounded away.
+fn opaque(value: TOut_math) -> TOut_math {
+    return bitcast<TOut_math>(bitcast<u32>(value) ^ params.zero);
+}
+
+// What a + b has lost where that is `sum`; nothing where it is no number.
+fn lost(a: TOut_math, b: TOut_math, sum: TOut_math) -> TOut_math {
+    let added = opaque(sum - a);
+    let kept = opaque(sum - added);
+    let rest = opaque(a - kept) + opaque(b - added);
+    return select(TOut_math(0), rest, opaque(sum - sum) == TOut_math(0));
+}
+
+fn pair_at(i: u32) -> vec2<TOut_math> {
+#if OF == pairs
+    return vec2<TOut_math>(x[i]);
+#else
+    return vec2<TOut_math>(TOut_math(x[i]), TOut_math(0));
+#endif
+}
+
+fn store(i: u32, total: TOut_math, missing: TOut_math) {
+#if OF == pairs
+    out[i] = vec2<TOut>(TOut(total), TOut(missing));
+#elif STAGES == totals
+    out[i] = vec2<TOut>(TOut(total), TOut(missing));
+#else
+    out[i] = TOut(total + missing);
+#endif
+}
+
+fn each(i: u32) {
+    let column = i % params.inner;
+    var total = identity();
+    var missing = TOut_math(0);
+#if STAGES == none
+    let line = i / params.inner;
+    let first = 0u;
+    let last = params.length;
+#else
+    let line = i / params.inner / params.parts;
+    let first = i / params.inner % params.parts * params.span;
+    let last = min(first + params.span, params.length);
+#endif
+#if STAGES == carried
+    if (first > 0u) {
+        let carry = vec2<TOut_math>(carries[i - params.inner]);
+        total = carry.x;
+        missing = carry.y;
     }
+#endif
+    let start = line * params.length * params.inner + column;
+    for (var j = first; j < last; j++) {
+        let value = pair_at(start + j * params.inner);
+        if (PRODUCT) {
+            total *= value.x;
+        } else {
+            let sum = opaque(total + value.x);
+            missing += lost(total, value.x, sum) + value.y;
+            total = sum;
+        }
+#if STAGES != totals
+        store(start + j * params.inner, total, missing);
+#endif
+    }
+#if STAGES == totals
+    store(i, total, missing);
+#endif
 }
 
 #include common/each

@@ -1,4 +1,6 @@
-// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32.
+// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32: all of it, or the last of the
+// stages of long rows, by their log-sum-exp.
+#choice TOTALS: own, given
 // TIn: f32, f16
 // TOut: f32, f16
 override WG: u32 = 256;
@@ -11,10 +13,48 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
+#if TOTALS == given
+@group(0) @binding(2) var<storage, read> totals: array<vec2<f32>>;
+@group(0) @binding(3) var<uniform> params: Params;
+#else
 @group(0) @binding(2) var<uniform> params: Params;
+#endif
 
+fn store(at: u32, total: vec2<f32>) {
+    let shifted = f32(x[at]) - total.x;
+    if (LOG) {
+        out[at] = TOut(shifted - log(total.y));
+    } else {
+        out[at] = TOut(exp(shifted) / total.y);
+    }
+}
+
+#if TOTALS == given
+fn each(i: u32) {
+    store(i, totals[i / (params.length * params.inner) * params.inner + i % params.inner]);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, grid) * WG + thread;
+    if (i < params.rows * params.length) {
+        each(i);
+    }
+}
+#else
 #include reduction/log_sum_exp
 #include reduction/across_threads
+#include reduction/parts
+
+fn element(at: u32) -> Total {
+    return Total(f32(x[at]), 1.0);
+}
+
+#include reduction/row_totals
 
 @compute @workgroup_size(WG)
 fn main(
@@ -23,22 +63,14 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let row = unit_of(group_index(group, grid), thread);
-    let live = min(row, params.rows - 1u);
-    let start = (live / params.inner) * params.length * params.inner + live % params.inner;
-    var mine = EMPTY;
-    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
-        mine = combine(mine, Total(f32(x[start + j * params.inner]), 1.0));
-    }
-    let total = reduce_unit(thread, mine);
+    let part = part_of(row, params.rows, params.length);
+    let start = (part.unit / params.inner) * params.length * params.inner + part.unit % params.inner;
+    let total = reduce_unit(thread, own_total(part, thread, start, params.inner));
     if (row >= params.rows) {
         return;
     }
     for (var j = member_of(thread); j < params.length; j += COOPERATING) {
-        let shifted = f32(x[start + j * params.inner]) - total.x;
-        if (LOG) {
-            out[start + j * params.inner] = TOut(shifted - log(total.y));
-        } else {
-            out[start + j * params.inner] = TOut(exp(shifted) / total.y);
-        }
+        store(start + j * params.inner, total);
     }
 }
+#endif
