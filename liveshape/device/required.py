@@ -40,7 +40,9 @@ def required_features(library: Library, adapter: Any, subgroups: bool) -> list[s
     return [name for name in wanted if name in adapter.features]
 
 
-def granted_limits(device: Any, software: bool, subgroup: int, matrices: tuple[MatrixShape, ...] = ()) -> Limits:
+def granted_limits(
+    device: Any, software: bool, subgroup: int, matrices: tuple[MatrixShape, ...] = (), cuts_loops: bool = False
+) -> Limits:
     """Limits of an open device, lowered where larger does not pay on a software adapter.
 
     Example: `granted_limits(device, software=False, subgroup=32)`.
@@ -58,4 +60,5 @@ def granted_limits(device: Any, software: bool, subgroup: int, matrices: tuple[M
         max_cooperating_threads=cooperating,
         matrices=matrices,
         lanes=lanes,
+        cuts_loops=cuts_loops,
     )

@@ -28,12 +28,6 @@ from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 
-_LOG = logging.getLogger("liveshape")
-_SHORT_LOOPS = (
-    "%s ends every loop of a kernel after %s turns, as the software driver of Mesa 22 does: sums, products and "
-    "convolutions of long rows come out wrong there, without an error. Take a newer one, such as mesa-vulkan-drivers "
-    "of bookworm-backports, or a GPU; docs/limits.md has more"
-)
 _MOST_WAITING = 32 << 20  # bytes of writes in flight, of which wgpu holds a staging copy
 _STEPS_AHEAD = 4  # of a GPU: with fewer in flight it idles whenever the host is late
 
@@ -60,9 +54,8 @@ class WebGpuDevice:
         if limits is None:
             least = LEAST_LANES if software else LEAST_SUBGROUP
             lanes = subgroup_size(library, self._device, adapter.info, least) if library.subgroups in features else 0
-            limits = granted_limits(self._device, software, lanes, self.adapter.matrices)
-            if software and (turns := max_turns(library, self._device)) is not None:
-                _LOG.warning(_SHORT_LOOPS, self.name, f"{turns:,}")
+            cuts_loops = software and max_turns(library, self._device) is not None
+            limits = granted_limits(self._device, software, lanes, self.adapter.matrices, cuts_loops)
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"

@@ -43,6 +43,7 @@ class Limits:
     lanes: int = 0  # of a subgroup whose shuffles serve where threads are few, and nowhere else; 0 where there are none
     matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; none where it has none
     max_turns: int = MAX_TURNS  # beyond which an operator goes in stages
+    cuts_loops: bool = False  # whether its driver ends loops that make twice as many
     # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it; and
     # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
     one_order: bool = False

@@ -67,10 +67,11 @@ class Binding:
 class Dispatch:
     """What an operator yields: a kernel, its tensors, its values by name, and its grid.
 
-    That is a number of workgroups, of threads, or of units that UNIT_THREADS threads cooperate on.
+    That is a number of workgroups, of threads, or of units that UNIT_THREADS threads cooperate on. Where the turns of a
+    thread's loops grow with its tensors, and nothing bounds them, it says how many they may be.
     """
 
-    __slots__ = ("cooperative_units", "groups", "kernel", "tensors", "threads", "values")
+    __slots__ = ("cooperative_units", "groups", "kernel", "tensors", "threads", "turns", "values")
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Dispatch:
         groups: int | None,
         threads: int | None,
         cooperative_units: int | None = None,
+        turns: int = 0,
     ) -> None:
         self.kernel = kernel
         self.tensors = tensors
@@ -87,6 +89,7 @@ class Dispatch:
         self.groups = groups
         self.threads = threads
         self.cooperative_units = cooperative_units
+        self.turns = turns
 
 
 class Kernel:
@@ -163,9 +166,10 @@ class Kernel:
         groups: int | None = None,
         threads: int | None = None,
         cooperative_units: int | None = None,
+        turns: int = 0,
         **values: Any,
     ) -> Dispatch:
-        return Dispatch(self, tensors, values, groups, threads, cooperative_units)
+        return Dispatch(self, tensors, values, groups, threads, cooperative_units, turns)
 
 
 _DECLARED = frozenset(Kernel.__annotations__) - {"file", "variants"}

@@ -134,7 +134,7 @@ def attend(
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
     attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis], workspace)
-    route = route_of(heuristics.is_few_rows(q.shape[row_axis], group), size, limits)
+    route = route_of(heuristics.is_few_rows(q.shape[row_axis], group), size, context, limits)
     yield from route(attention, q.shape[0] * key_heads, context, limits)
 
 
@@ -190,9 +190,11 @@ def _params(
     }
 
 
-def route_of(few: bool, size: int, limits: Limits) -> Callable[[AttentionCall, int, int, Limits], Iterator[Dispatch]]:
-    """How few rows are planned, or many: where threads are few, and have shuffles, all alike."""
-    if heuristics.takes_lane_rows(size, limits):
+def route_of(
+    few: bool, size: int, context: int, limits: Limits
+) -> Callable[[AttentionCall, int, int, Limits], Iterator[Dispatch]]:
+    """How few rows are planned, or many: where threads are few, and have shuffles, all alike up to a long context."""
+    if heuristics.takes_lane_rows(size, context, limits):
         return lane_rows
     return few_rows if few or limits.one_order else in_tiles
 

@@ -64,6 +64,7 @@ MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
 
 # Where threads are few: of queries, and as many of sums, that a lane keeps.
 LANE_ROW_VEC4S = 64
+LANE_KEY_TURNS = 12  # of a lane's loops over a key and its value, where heads are loaded one element at a time
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
@@ -301,14 +302,20 @@ def _tile_splits(context: int, tiles: int, size: int, limits: Limits) -> int:
     return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
 
 
-def takes_lane_rows(size: int, limits: Limits) -> bool:
-    """Whether rows go to the lanes of subgroups: threads are few, and the text of a head is not too long to compile.
+def takes_lane_rows(size: int, context: int, limits: Limits) -> bool:
+    """Whether rows go to lanes of subgroups: threads are few, the text of a head is not too long to compile, and the
+    loop over the keys, which has no splits, not too long to run.
 
     >>> few = Limits(max_cooperating_threads=4, max_invocations=32, lanes=8)
-    >>> takes_lane_rows(64, few), takes_lane_rows(256, few), takes_lane_rows(64, Limits(lanes=8))
-    (True, False, False)
+    >>> [takes_lane_rows(*head, few) for head in ((64, 4096), (256, 4096), (64, 40_000))]
+    [True, False, False]
+    >>> takes_lane_rows(64, 4096, Limits(lanes=8))
+    False
     """
-    return limits.few_threads_lanes > 0 and not limits.one_order and size <= LARGE_HEAD
+    if limits.few_threads_lanes == 0 or limits.one_order or size > LARGE_HEAD:
+        return False
+    turns = context * (1 if size % 4 == 0 else LANE_KEY_TURNS) + 2 * BLOCK_ROWS * LARGE_HEAD
+    return turns <= limits.max_turns
 
 
 def lane_rows_config(size: int, lanes: int) -> dict[str, int]:
@@ -372,7 +379,7 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
     group = max(heads // max(key_heads, 1), 1)
     if limits.one_order:
         return _ordered_results(batch * key_heads, queries * group, group, size, capacity, limits), size + 2
-    if takes_lane_rows(size, limits):
+    if takes_lane_rows(size, capacity, limits):
         return 0, size + 2
     count = _few_results(batch * key_heads, max(min(queries * group, FEW_ROWS), group), size, capacity, limits)
     if not is_few_rows(queries, group):
@@ -386,7 +393,7 @@ def line_results_shape(lines: int, capacity: int, heads: int, key_heads: int, si
     if limits.one_order:
         group = heads // key_heads
         return _ordered_results(lines * key_heads, group, group, size, capacity, limits), size + 2
-    if takes_lane_rows(size, limits):
+    if takes_lane_rows(size, capacity, limits):
         return 0, size + 2
     queries = few_queries(heads, key_heads, size, limits), tile_queries(heads, key_heads, size, limits)
     few, tile = (count * (heads // key_heads) for count in queries)

@@ -57,6 +57,7 @@ def _distances(
         NORM=_NORMS.get(p, "OTHER"),
         PAIRS=pairs,
         threads=count,
+        turns=a.shape[-1],
     )
 
 

@@ -51,7 +51,7 @@ def embedding_bag(
             result, weight, indices, offsets, weight if per_sample_weights is None else per_sample_weights,
             count=result.numel, bags=bags, indices=indices.numel, rows=rows, width=width, padding=padding_idx,
             invalid=float("nan"), OP=function, WEIGHTS=per_sample_weights is not None,
-            INCLUDE_LAST_OFFSET=stops, threads=result.numel,
+            INCLUDE_LAST_OFFSET=stops, threads=result.numel, turns=indices.numel,
         )  # fmt: skip
 
     found.shape = (bags, width)

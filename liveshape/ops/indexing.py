@@ -22,6 +22,7 @@ from liveshape.ops.moved_rows import gathered, indexed, selected
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import gathered_rows
+from liveshape.ops.scattering import element_passes
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
@@ -117,11 +118,19 @@ def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: b
     out.shape = x.shape
     yield from copy_values(x, out)
     sizes, (strides,) = merge_dims(shape, broadcast_strides(values.shape, shape))
-    kernel, count = (INDEX_ADD, x.numel) if accumulate else (INDEX_PUT, prod(shape))
-    yield kernel(
-        out, where, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
-        size=prod(x.shape[first:past]), rank=len(sizes), sizes=sizes, strides=strides, threads=count,
-    )  # fmt: skip
+    places: dict[str, Any] = {
+        "picks": prod(picked),
+        "inner": prod(x.shape[past:]),
+        "size": prod(x.shape[first:past]),
+        "rank": len(sizes),
+        "sizes": sizes,
+        "strides": strides,
+    }
+    if not accumulate:
+        yield INDEX_PUT(out, where, values, **places, count=prod(shape), threads=prod(shape))
+        return
+    for passed in element_passes(prod(picked)):
+        yield INDEX_ADD(out, where, values, **places, **passed, count=x.numel, threads=x.numel)
 
 
 @op("aten.index_put_.default", "aten::index_put_", mutates=("x",))

@@ -204,7 +204,7 @@ def _integer_product(
     rows, columns, depth = _sizes(x, weight, out)
     tiles = byte_matrix_tiles(rows, columns, depth, limits)
     if tiles is None:
-        return kernels.threads(out, *tensors, **values, **_threads(rows, columns, depth, limits))
+        return kernels.threads(out, *tensors, **values, **_threads(rows, columns, depth, limits), turns=depth)
     sizes = {"batch": 1, "rows": rows, "columns": columns, "depth": depth, "splits": 1}
     return kernels.matrices(out, *tensors, **values, **sizes, **tiles)
 

@@ -174,7 +174,7 @@ def _over_channels(
     yield INT8_CONVOLUTION(
         *tensors, count=units, elements=out.numel, channels=channels, out_channels=out_channels,
         group_channels=group_channels, group_out_channels=group_out_channels, CHANNELS=thread_channels,
-        ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0, threads=units, **extents, **values,
+        ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0, threads=units, turns=2 * depth, **extents, **values,
     )  # fmt: skip
 
 

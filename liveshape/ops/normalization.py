@@ -51,7 +51,8 @@ def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> 
     limits: Limits = yield GetLimits()
     threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
     vectors = ceil_div(x.max_shape[-1] // row["VEC"], threads)
-    yield RMS_NORM(out, weight, x, **row, REGISTER_VECTORS=vectors if vectors <= MAX_REGISTER_VECTORS else 0)
+    registers = vectors if vectors <= MAX_REGISTER_VECTORS else 0
+    yield RMS_NORM(out, weight, x, **row, REGISTER_VECTORS=registers, turns=2 * ceil_div(row["width"], threads))
 
 
 def _normalize_rows(

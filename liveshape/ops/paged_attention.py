@@ -89,9 +89,9 @@ def paged_attention(
     tensors = (out, split_results, q, k_cache, v_cache, units, block_table, *([] if sinks is None else [sinks]))
     values = _params(q, k_cache, block_table, scale, window, softcap) | {"PAGE": page_size}
     group = values["group"]
-    for plan, first, count, queries, context in (
-        (route_of(True, size, limits), 0, few, heuristics.few_queries(*shape), few_context),
-        (route_of(False, size, limits), few, tiles, heuristics.tile_queries(*shape), tile_context),
+    for is_few, first, count, queries, context in (
+        (True, 0, few, heuristics.few_queries(*shape), few_context),
+        (False, few, tiles, heuristics.tile_queries(*shape), tile_context),
     ):
         if count == 0:
             continue
@@ -100,9 +100,8 @@ def paged_attention(
         most = min(longest, window + queries - 1) if window else longest
         seen = min(context, capacity, most)
         given = values | {"rows": queries * group, "first_line": first}
-        yield from plan(
-            AttentionCall(kernels, tensors, (out, split_results, units), given, most), count * key_heads, seen, limits
-        )
+        call = AttentionCall(kernels, tensors, (out, split_results, units), given, most)
+        yield from route_of(is_few, size, seen, limits)(call, count * key_heads, seen, limits)
 
 
 def _check(

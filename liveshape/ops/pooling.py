@@ -13,7 +13,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import leading
 from liveshape.ops.scalars import are_integers, int_of
-from liveshape.ops.shapes import in_three
+from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
 
 POOL_AVERAGE = Kernel.load("image/pool")
@@ -59,7 +59,18 @@ def _places(sizes: Shape, outs: Shape, window: Ints, stride: Ints, padding: Ints
         "stride": in_three(stride),
         "padding": in_three(padding, 0),
         "dilation": in_three(dilation),
+        "turns": loop_turns(in_three(window)),
     }
+
+
+def loop_turns(window: Shape) -> int:
+    """Of the three loops over a window, one in the other.
+
+    >>> loop_turns((1, 3, 3))
+    13
+    """
+    depth, height, width = window
+    return depth * (1 + height * (1 + width))
 
 
 def _shares(sizes: Shape, output_size: Ints) -> tuple[Shape, dict[str, Any]]:
@@ -68,7 +79,8 @@ def _shares(sizes: Shape, output_size: Ints) -> tuple[Shape, dict[str, Any]]:
     if any(size < 1 for size in sizes):
         raise ShapeError(f"a picture of {sizes} has nothing to share out into {output_size}")
     none, one = (0,) * len(sizes), (1,) * len(sizes)
-    return outs, {**_places(sizes, outs, one, one, none, one), "ADAPTIVE": True}
+    shares = tuple(ceil_div(size, max(out, 1)) + 1 for size, out in zip(sizes, outs, strict=True))
+    return outs, {**_places(sizes, outs, one, one, none, one), "ADAPTIVE": True, "turns": loop_turns(in_three(shares))}
 
 
 def _average(

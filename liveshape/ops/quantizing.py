@@ -24,6 +24,7 @@ QUANTIZE_PACKED = Kernel.load("quantization/quantize", QPARAMS="packed_tensors")
 DEQUANTIZE_EACH = Kernel.load("quantization/dequantize", QPARAMS="tensors")
 DEQUANTIZE_PACKED = Kernel.load("quantization/dequantize", QPARAMS="packed_tensors")
 CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
+CHOOSING_ELEMENTS = 8  # vectors of a block for each turn of a thread of a workgroup, where that is small
 CHOOSE_QPARAMS_EACH = Kernel.load("quantization/choose_qparams", ZERO_POINTS="unpacked")
 
 ASYMMETRIC, SYMMETRIC, NO_CLIPPING, CLOSER_END = range(4)
@@ -399,7 +400,7 @@ def _choose(
         scale, zero_point, x, units=units, count=count, kept_rank=len(outer), reduced_rank=len(inner), low=low,
         high=high, eps=eps, middle=_toward_zero(high + low + 1), sizes=outer + padding + inner,
         strides=outer_steps + padding + inner_steps, MAPPING=mapping, ROWS=rows, UNIT_THREADS=ALL, VEC=vector,
-        groups=ceil_div(units, rows),
+        groups=ceil_div(units, rows), turns=count // CHOOSING_ELEMENTS,
     )  # fmt: skip
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from liveshape.errors import ShapeError
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import leading
 from liveshape.ops.scalars import float_of
-from liveshape.ops.shapes import in_three
+from liveshape.ops.shapes import ceil_div, in_three
 
 RESAMPLE = Kernel.load("image/resample")
 _FAR = 1 << 20
@@ -65,6 +66,7 @@ def _resample(
         ALIGN_CORNERS=align_corners,
         ANTIALIAS=filter.antialias,
         threads=out.numel,
+        turns=prod(4 * ceil_div(size, wanted) + 2 for size, wanted in zip(sizes, output_size, strict=True)),
     )
 
 

@@ -9,11 +9,12 @@ it names nothing.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
+from liveshape.graph.limits import MAX_TURNS
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
@@ -24,6 +25,7 @@ from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
+MAX_PASS = MAX_TURNS // 2  # elements that a dispatch adds to one place, beside which there are searches
 SCATTER = Kernel.load("indexing/scatter")
 _REDUCTIONS = {
     "add": "SUM",
@@ -36,6 +38,15 @@ _REDUCTIONS = {
 }
 
 Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+def element_passes(count: int) -> Iterator[dict[str, int]]:
+    """The dispatches that one place takes to which all of `count` elements may go.
+
+    >>> list(element_passes(20000))
+    [{'skip': 0, 'most': 16384}, {'skip': 16384, 'most': 16384}]
+    """
+    yield from ({"skip": skip, "most": MAX_PASS} for skip in range(0, max(count, 1), MAX_PASS))
 
 
 def _scatter(
@@ -62,11 +73,13 @@ def _scatter(
     if function == "MEAN" and KINDS[x.dtype]:
         raise UnsupportedError(f"a mean of {x.dtype} is not whole; cast to a float before export")
     out.shape = x.shape
-    yield SCATTER(
-        out, x, pairs, source, count=x.numel, rank=len(shape), axis=axis, length=extents[axis] if index.numel else 0,
-        stride=strides[axis], sizes=shape, extents=extents, strides=strides, OP=function, INCLUDE_SELF=include_self,
-        KIND=KINDS[x.dtype], threads=x.numel,
-    )  # fmt: skip
+    length = extents[axis] if index.numel else 0
+    for values in element_passes(0 if function == "SET" else length):
+        yield SCATTER(
+            out, x, pairs, source, count=x.numel, rank=len(shape), axis=axis, length=length, stride=strides[axis],
+            sizes=shape, extents=extents, strides=strides, OP=function, INCLUDE_SELF=include_self, KIND=KINDS[x.dtype],
+            threads=x.numel, **values,
+        )  # fmt: skip
 
 
 def _from(

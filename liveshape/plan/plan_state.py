@@ -14,6 +14,7 @@ from typing import Any
 from liveshape.debug_log import PLANS
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
+from liveshape.graph.limits import MAX_TURNS
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
 from liveshape.kernels import Dispatch, Kernel, Variant, specialize
 from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Read, Request, Scratch
@@ -274,6 +275,11 @@ class PlanState:
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> Any:
         kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values
+        if dispatch.turns > self.plan.limits.max_turns and self.plan.limits.cuts_loops:
+            raise UnsupportedError(
+                f"kernel {kernel.name} would make up to {dispatch.turns:,} turns of loops, which this driver ends all"
+                f" after {2 * MAX_TURNS - 1:,} in silence, as Mesa 22 does; take a newer one, or a GPU (docs/limits.md)"
+            )
         # A lookup in the hot path: the kernel's own is for every plan and device, and costs four times this.
         key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.dispatch_constants])
         variant = self._variants.get(key)

@@ -57,9 +57,9 @@ def test_what_an_adapter_lacks_is_not_told_in_twenty_lines() -> None:
     command = "from liveshape.device.backends import open_device; open_device()"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert "ownlevel" not in done.stderr
-    # That there is no GPU, and that loops of an old driver are cut short.
+    # That there is no GPU.
     assert all("software" in line for line in done.stderr.splitlines())
-    assert len(done.stderr.splitlines()) <= 2
+    assert len(done.stderr.splitlines()) <= 1
 
 
 def test_no_opengl_adapter_is_listed() -> None:

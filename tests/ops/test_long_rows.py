@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from liveshape.device.backends import open_device
+from liveshape.ops import scattering as scattering_operators
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from tests.ops.cases import convolution, matmul, normalization, reduction, scan, softmax, training
+from tests.ops.cases import convolution, indexing, matmul, normalization, reduction, scan, scattering, softmax, training
 from tests.support.graphs import Const, In, OpCase, Out, build, sweep
 
 FEW_TURNS = 128  # so that the sizes of the sweep are long ones
@@ -34,6 +35,39 @@ QUICK = {name for op, name in ONE_EACH.items() if any(word in op for word in ("v
 def test_the_sweep_in_stages(case: OpCase) -> None:
     device = open_device()
     sweep(case, replace(device.limits, max_turns=FEW_TURNS), device, rounds=1)
+
+
+ADDED = [
+    case
+    for case in (*scattering.CASES, *indexing.CASES)
+    if "scatter" in case.op or ("index_put" in case.op and case.args_at(2)[3] is True)
+]
+LAST_ADDED = {case.op: case.name for case in ADDED}
+QUICK_ADDED = {name for op, name in LAST_ADDED.items() if "reduce" in op or "index" in op}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name in QUICK_ADDED else pytest.mark.slow, id=case.name) for case in ADDED],
+)
+def test_additions_to_one_place_in_passes(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scattering_operators, "MAX_PASS", 3)
+    sweep(case, rounds=1)
+
+
+def test_very_many_additions_to_one_place() -> None:
+    """70,000 of them: more than a loop of the driver of Debian 12 may turn."""
+    most, device = 70_000, open_device()
+    case = OpCase(
+        "scatter_add", "aten.scatter_add.default",
+        lambda s: [In("float32", (3,)), 0, In("int64", (s,)), In("float32", (s,)), Out("float32", (3,))],
+        lambda *_: None, sizes=(1, most),
+    )  # fmt: skip
+    executor = Executor(compile(build(case, most), device.limits), device)
+    for live in (most, 5, 40_000, most):
+        executor.poison()
+        found = executor.execute([np.zeros(3, np.float32), np.full(live, 1, np.int64), np.ones(live, np.float32)])[0]
+        np.testing.assert_array_equal(found, [0, live, 0])
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ struct Params {
     inner: u32,
     size: u32,
     rank: u32,
+    skip: u32, // picks of an element that were added before, and how many are added now
+    most: u32,
     sizes: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
 }
@@ -29,7 +31,8 @@ fn each(i: u32) {
     let key = (row % params.size) ^ 0x80000000u; // of a signed number
     let outer = row / params.size;
     var sum = T_math(out[i]);
-    for (var next = ahead_of(key, 0u, params.picks, false); next < params.picks; next++) {
+    let first = ahead_of(key, 0u, params.picks, false) + params.skip;
+    for (var next = first; next < min(first + params.most, params.picks); next++) {
         let pair = pairs[next];
         if (bitcast<u32>(pair.x) != key) {
             break;

@@ -18,6 +18,8 @@ struct Params {
     axis: u32,
     length: u32, // of a line of the index
     stride: u32, // of the source along the axis
+    skip: u32, // elements of the source that a place got before, and how many it gets now
+    most: u32,
     sizes: array<vec4<u32>, 2>,
     extents: array<vec4<u32>, 2>, // of the index
     strides: array<vec4<u32>, 2>, // of the source
@@ -46,7 +48,9 @@ fn joined(a: T_math, b: T_math) -> T_math {
 }
 
 fn each(i: u32) {
-    out[i] = x[i];
+    if (params.skip == 0u) {
+        out[i] = x[i];
+    }
     var rest = i;
     var at = 0u;
     var line = 0u;
@@ -73,23 +77,24 @@ fn each(i: u32) {
     let row = line * params.length;
     let end = row + ahead_of(key, row, params.length, true);
     let first = row + ahead_of(key, row, params.length, false);
-    if (first == end) {
+    if (first + params.skip >= end) {
         return;
     }
     if (OP == SET) {
         out[i] = source[start + u32(pairs[end - 1u].y) * params.stride];
         return;
     }
-    var total = T_math(x[i]);
-    var next = first;
-    if (!INCLUDE_SELF) {
+    var total = T_math(out[i]);
+    var next = first + params.skip;
+    let last = min(next + params.most, end);
+    if (!INCLUDE_SELF && params.skip == 0u) {
         total = T_math(source[start + u32(pairs[first].y) * params.stride]);
         next++;
     }
-    for (; next < end; next++) {
+    for (; next < last; next++) {
         total = joined(total, T_math(source[start + u32(pairs[next].y) * params.stride]));
     }
-    if (OP == MEAN) {
+    if (OP == MEAN && last == end) {
         total /= T_math(end - first + select(0u, 1u, INCLUDE_SELF));
     }
     out[i] = T(total);
