@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+import sys
 import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,3 +60,43 @@ def test_a_package_can_be_found_again() -> None:
 def test_the_changelog_has_the_version_that_the_command_prints() -> None:
     headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert liveshape.__version__ in headings
+
+
+@pytest.fixture
+def runtime_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hook of scripts/wheel_runtime.py, without the builder that calls it."""
+    name = "hatchling.builders.hooks.plugin.interface"
+    for end in range(1, name.count(".") + 2):
+        monkeypatch.setitem(sys.modules, ".".join(name.split(".")[:end]), interface := ModuleType("none"))
+    interface.BuildHookInterface = object  # type: ignore[attr-defined]
+    monkeypatch.delenv("LIVESHAPE_WHEEL_RUNTIME", raising=False)
+    return runpy.run_path(str(ROOT / "scripts" / "wheel_runtime.py"))["RuntimeHook"]
+
+
+def test_a_wheel_has_the_runtime_of_pages_that_was_built(
+    runtime_hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    root = SimpleNamespace(root=str(tmp_path), app=SimpleNamespace(display_warning=told.append))
+
+    def included(version: str = "standard") -> list[str]:
+        data: dict[str, Any] = {"force_include": {}}
+        runtime_hook.initialize(root, version, data)
+        return list(data["force_include"].values())
+
+    (tmp_path / "liveshape").mkdir()
+    (tmp_path / "liveshape" / "cli.py").touch()
+    os.utime(tmp_path / "liveshape" / "cli.py", (1, 1))
+    assert included() == []
+    assert "`make web` builds it" in told.pop()
+    archive = tmp_path / "web" / "dist" / "liveshape.zip"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert included() == ["liveshape/tools/web_page/runtime"]
+    assert included("editable") == []
+    monkeypatch.setenv("LIVESHAPE_WHEEL_RUNTIME", "0")
+    assert included() == []
+    monkeypatch.setenv("LIVESHAPE_WHEEL_RUNTIME", "1")
+    os.utime(archive, (0, 0))
+    with pytest.raises(RuntimeError, match=r"liveshape/cli\.py is newer than web/dist: run `make web` first"):
+        included()

@@ -175,7 +175,7 @@ def test_without_a_runtime_it_says_what_to_do(tmp_path: Path, capsys: Capture, m
     code, _, err = call(capsys, "web", "demo", "-o", tmp_path / "site")
     assert code == 2
     assert "this installation has no runtime for pages" in err
-    assert "make web" in err
+    assert "`make web && pip install .`" in err
     assert not (tmp_path / "site").exists()
 
 

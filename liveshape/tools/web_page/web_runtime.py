@@ -23,8 +23,9 @@ def runtime_files(folder: str | None = None) -> dict[str, Path]:
     if found is None:
         given = f"--runtime {folder}" if folder is not None else "this installation"
         raise InputError(
-            f"{given} has no runtime for pages ({', '.join(_NEEDED)}): run `make web` in a checkout of liveshape, and "
-            "give its folder web/dist as --runtime"
+            f"{given} has no runtime for pages ({', '.join(_NEEDED)}). In a checkout of liveshape, run "
+            "`make web && pip install .`, which puts it into the installation; or `make web`, and here "
+            "--runtime CHECKOUT/web/dist"
         )
     files = {path.relative_to(found).as_posix(): path for path in sorted(found.rglob("*")) if path.is_file()}
     return {name: path for name, path in files.items() if name not in _ELSEWHERE and not name.endswith(".d.ts")}
