@@ -110,6 +110,7 @@ def test_a_question_waits_while_the_server_loads(chat: Page, api: StubApi) -> No
     loading = chat.get_by_text("The server loads its model")
     expect(loading).to_be_visible()
     expect(chat.locator("#model-name")).to_have_text(MODEL)
+    expect(chat.get_by_role("group", name="Beginnings")).to_have_count(0)  # of a chat or of a text, which is not known
     begin(chat, "Hello")
     expect(answers(chat)).to_have_attribute("aria-busy", "true")
     begin(chat, "Never mind")

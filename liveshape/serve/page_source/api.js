@@ -58,7 +58,7 @@ async function listModels(onWaiting) {
   };
   const found = await list();
   if (!(await isLoading())) return found;
-  onWaiting(found);
+  onWaiting(found.map(({ id }) => ({ id, chat: null })));
   await untilLoaded();
   return list();
 }

@@ -1,6 +1,6 @@
 // The page begins here: models, shortcuts, other tabs.
 
-let models = []; // each with its id, and whether it has a chat template
+let models = []; // each with its id, and whether it has a chat template: null while that is not known
 let loadingModels = null;
 
 function loadModels() {
@@ -41,7 +41,7 @@ async function chooseModel(conversation) {
 
 // That of the conversation that is shown; until the models are known, one without a name.
 function currentModel() {
-  return models.find((each) => each.id === shown.model) ?? models[0] ?? { id: "", chat: true };
+  return models.find((each) => each.id === shown.model) ?? models[0] ?? { id: "", chat: null };
 }
 
 function showModel() {
@@ -52,7 +52,7 @@ function showModel() {
   select.hidden = models.length < 2;
   byId("model-name").hidden = !select.hidden;
   byId("model-name").textContent = byId("model-name").title = id;
-  byId("message").placeholder = chat ? "Message" : "The beginning of a text";
+  byId("message").placeholder = chat === false ? "The beginning of a text" : "Message";
   document.querySelector(".empty")?.replaceWith(emptyView());
   for (const view of views.values()) view.update();
 }

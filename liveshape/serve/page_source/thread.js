@@ -28,10 +28,10 @@ function renderThread() {
 
 function emptyView() {
   const { id, chat } = currentModel();
-  const notes = [...(chat ? [] : ["This model continues text: write how it begins."]), ...modelNotes()];
+  const notes = [...(chat !== false ? [] : ["This model continues text: write how it begins."]), ...modelNotes()];
   const made = element("div", { className: "empty" }, element("p", { className: "model" }, id));
   made.append(...notes.map((note) => element("p", {}, note)));
-  if (id) made.append(starters(chat));
+  if (chat !== null) made.append(starters(chat));
   return made;
 }
 
@@ -178,7 +178,7 @@ function answerFoot(message) {
   const again = iconButton("again", "Regenerate", () => answerAgain(message), { disabled });
   const actions = message.content ? [copy] : [];
   if (message.state !== "failed") actions.push(again); // which has its own button
-  if (!currentModel().chat && message.content && message.id === shown.leaf) {
+  if (currentModel().chat === false && message.content && message.id === shown.leaf) {
     actions.push(iconButton("on", "Continue the text", () => goOn(message), { disabled }));
   }
   return [...versionButtons(message), ...actions, meter(message)];
