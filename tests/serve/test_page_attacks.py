@@ -14,9 +14,11 @@ from playwright.sync_api import Browser, Page, expect
 from liveshape.graph import Limits
 from liveshape.lower.problems import Problem
 from liveshape.plan.compiling import compile
+from liveshape.shipped import shipped
 from liveshape.tools.program_page.document import method_document
 from liveshape.tools.program_page.program_html import page as program_page
 from liveshape.tools.web_page.static_html import chat_html, form_html
+from tests.cli.calls import Capture, call
 from tests.cli.test_inspect_html import HOSTILE, hostile_graph
 from tests.serve.chatting import answers, ask, box, conversation, entry, press, show, upload
 from tests.serve.payloads import hostile_texts, listening
@@ -207,3 +209,25 @@ def test_what_another_tab_wrote_stays_text(browser: Browser, api: StubApi) -> No
         expect(chat.locator("#conversations .open")).to_have_count(100)
         entry(chat, "toString").click()
         expect(answers(chat)).to_have_count(1)
+
+
+DRAWING = b"<svg onload=alert(1)>"
+
+
+def test_names_of_files_and_of_operators_in_them(browser: Browser, tmp_path: Path, capsys: Capture) -> None:
+    """A program whose operators and whose file are called as an element that runs, by the command line."""
+    program = shipped("demo")
+    assert program is not None
+    held = program.read_bytes()
+    known = {each for each in re.findall(rb"(?:aten|et_vk)\.[\w.]+", held) if len(each) >= len(DRAWING)}
+    assert known
+    for each in known:
+        held = held.replace(each, DRAWING.ljust(len(each), b"/"))
+    file = tmp_path / f"{DRAWING.decode()}.pte"
+    file.write_bytes(held)
+    written = tmp_path / "page.html"
+    assert call(capsys, "inspect", file, "--html", written)[0] == 4
+    with listening(browser, written.as_uri()) as shown:
+        shown.goto(written.as_uri())
+        expect(shown.get_by_role("heading", level=1)).to_have_text(file.name)
+        expect(shown.get_by_role("complementary", name="Details")).to_contain_text(DRAWING.decode())
