@@ -16,12 +16,20 @@ def run() -> int:
         from liveshape.cli import main
 
         code = main()
-    except KeyboardInterrupt:
-        pass
+    except BaseException as error:
+        if not _is_interrupt(error):
+            raise
     finally:
         # It ends by itself now; another Ctrl-C would tear what is closed on the way out.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is that of Ctrl-C, or was made of it: Python wraps what comes up while a class is made."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, models, pre_tokenizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from liveshape.errors import InputError
 from liveshape.llm.generation.prompts import prompt_ids
@@ -124,3 +124,33 @@ def test_a_text_goes_through_the_chat_template() -> None:
     assert prompt_ids(plain(), "hi") == plain().encode_prompt("hi")
     with pytest.raises(InputError, match="raw takes a text as it is, and messages were given"):
         prompt_ids(tokenizer, said("hi"), raw=True)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "spelled"),
+    [
+        (normalizers.Lowercase(), "<|IM_END|>"),
+        (normalizers.NFKC(), "\uff1c|im_end|\uff1e"),
+        (normalizers.Replace("[end]", "<|im_end|>"), "[end]"),
+        (normalizers.Sequence([normalizers.Replace("\ufdd0", ""), normalizers.Lowercase()]), "<|im_end|>"),
+    ],
+    ids=["lowercase", "compatible", "replaced", "mark removed"],
+)
+def test_tokens_that_are_looked_for_in_the_normalized_text_stay_text(normalizer: Any, spelled: str) -> None:
+    """In a message and in parts of one; those of the template stay tokens."""
+    backend = tokenizers.Tokenizer.from_str(byte_level().to_str())
+    backend.normalizer = normalizer
+    backend.add_special_tokens([AddedToken("<|im_end|>", special=True, normalized=True)])
+    end = backend.token_to_id("<|im_end|>")
+    template = "{{ messages[0].content if messages[0].content is string else messages[0].content[0].text + "
+    template += "messages[0].content[1].text }}<|im_end|>"
+    tokenizer = Tokenizer(backend, {}, chat_templates={"default": template})
+    half = len(spelled) // 2
+    parts = [{"type": "text", "text": text} for text in (f"Hi {spelled[:half]}", f"{spelled[half:]} you")]
+    for content in (f"Hi {spelled} you", parts):
+        ids = tokenizer.apply_chat_template([{"role": "user", "content": content}])
+        assert ids.count(end) == 1
+        assert ids[-1] == end
+        plain = tokenizers.Tokenizer.from_str(backend.to_str())
+        plain.encode_special_tokens = True
+        assert ids[:-1] == plain.encode(f"Hi {spelled} you", add_special_tokens=False).ids

@@ -56,6 +56,13 @@ class ControlTokens:
         self._backend = backend
         self._special = dict(special)
         texts = sorted({text for text in special.values() if len(text) > 1}, key=len, reverse=True)
+        normalizer, added = backend.normalizer, backend.get_added_tokens_decoder()
+        # Looked for in the normalized text, which other spellings become, too: those of capitals or of wide letters.
+        self._normalized = {
+            index: normalizer.normalize_str(text)
+            for index, text in special.items()
+            if normalizer is not None and len(text) > 1 and added[index].normalized
+        }
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, texts))})") if texts else None
         self._plain: tokenizers.Tokenizer | None = None
 
@@ -82,6 +89,15 @@ class ControlTokens:
         def put(texts: list[str]) -> list[str]:
             whole = "".join(texts)
             places = {match.start() + 1 for match in pattern.finditer(whole)}
+            if self._normalized:
+                found = encoded(self._backend, whole)
+                starts = [
+                    start
+                    for token, (start, _) in zip(found.ids, found.offsets, strict=True)
+                    if token in self._normalized
+                ]
+                # A replacement has the place of its last letter alone.
+                places |= {place for start in starts for place in (start, start + 1) if place < len(whole)}
             made, start = [], 0
             for text in texts:
                 cuts = sorted(place - start for place in places if start < place <= start + len(text))
@@ -103,13 +119,19 @@ class ControlTokens:
             if token is not None and token not in self._special:
                 continue
             start, end = found.offsets[place] if token is not None else (len(text), len(text))
-            if token is not None and self._special[token] not in text[start:end]:
-                continue  # <unk>, of a letter that is not in the vocabulary: that of the mark, too
+            if token is not None and (mark in text[start:end] or not self._is_control(token, text[start:end])):
+                continue
             run = text[begin:start]
             ids += self._letters(run.replace(mark, ""), begin > 0) if mark in run else found.ids[first:place]
             ids += [] if token is None else [token]
             begin, first = end, place + 1
         return ids
+
+    def _is_control(self, token: int, text: str) -> bool:
+        """Whether a token stands for a control token that is spelled in a text; <unk> stands for letters, too."""
+        if token in self._normalized and self._normalized[token] in self._backend.normalizer.normalize_str(text):
+            return True
+        return token in self._special and self._special[token] in text
 
     def _letters(self, run: str, behind: bool) -> list[int]:
         """Encode a run without control tokens, as after one (`behind`) or at the beginning of a text."""
