@@ -43,7 +43,7 @@ def streamed(server: Served, **body: Any) -> list[dict[str, Any]]:
     _, _, content = server.ask("/v1/completions", {"stream": True, **body})
     made: dict[int, dict[str, Any]] = {}
     for line in content.decode().split("\n\n"):
-        if line and line != "data: [DONE]":
+        if line.startswith("data: {"):  # neither a ping nor the end
             (choice,) = json.loads(line.removeprefix("data: "))["choices"]
             known = made.setdefault(choice["index"], {"index": choice["index"], "text": "", "logprobs": None})
             known["text"] += choice["text"]
