@@ -103,6 +103,21 @@ def test_an_answer_that_reached_its_limit_says_so(chat: Page, api: StubApi) -> N
     expect(answers(chat)).to_contain_text("ended at the limit of tokens")
 
 
+def test_an_answer_that_was_cut_short_goes_on(chat: Page, api: StubApi) -> None:
+    for text in ("Half of", " it."):
+        api.script(text)
+    api.finish = "length"
+    ask(chat, "Talk")
+    api.finish = "stop"
+    press(chat, "Continue")
+    expect(answers(chat)).to_have_count(2)
+    expect(answers(chat).last).to_contain_text("it.")
+    expect(chat.get_by_role("button", name="Continue")).to_have_count(0)
+    ask(chat, "More")
+    assert said(api.bodies[1]) == [("user", "Talk"), ("assistant", "Half of")]
+    assert said(api.bodies[2]) == [("user", "Talk"), ("assistant", "Half of it."), ("user", "More")]
+
+
 def test_an_answer_goes_on_while_another_conversation_is_shown(chat: Page, api: StubApi) -> None:
     gate = threading.Event()
     api.script("Begun, ", gate, "and ended.")

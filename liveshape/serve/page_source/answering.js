@@ -7,7 +7,12 @@ const OUTCOMES = { done: "The answer is complete.", stopped: "The answer was sto
 function requestBody(conversation, question) {
   const { system, stop, logit_bias: bias, ...sampling } = conversation.settings;
   const said = branch(conversation, question).filter((each) => each.content);
-  const messages = said.map(({ role, content }) => ({ role, content }));
+  const messages = [];
+  for (const { role, content } of said) {
+    const before = messages.at(-1);
+    if (role === "assistant" && before?.role === role) before.content += content; // an answer that went on
+    else messages.push({ role, content });
+  }
   if (system) messages.unshift({ role: "system", content: system });
   const stops = (stop ?? "").split("\n").filter(Boolean);
   if (stops.length) sampling.stop = stops;

@@ -15,7 +15,8 @@ class ApiError extends Error {
 function apiError(error, status, retryAfter) {
   const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
   const text = (value) => (value === null || value === undefined ? undefined : String(value));
-  return new ApiError(message, { status, type: text(error?.type), param: text(error?.param), code: error?.code, retryAfter });
+  const { type, param, code } = error ?? {};
+  return new ApiError(message, { status, type: text(type), param: text(param), code, retryAfter });
 }
 
 async function refusal(response) {
@@ -46,8 +47,9 @@ async function request(path, options = {}) {
 // What a new conversation says below the name of the model.
 const modelNotes = () => ["Conversations are kept in this browser alone."];
 
-// The fields of the settings that this API takes.
+// The fields of the settings that this API takes, and whether an answer goes on from its beginning.
 const TAKEN = Object.keys(SETTINGS);
+const GOES_ON = true;
 
 // The models that write text, once they are loaded; until then `onWaiting` is given those that will be there.
 async function listModels(onWaiting) {
@@ -75,7 +77,8 @@ async function untilLoaded(signal) {
 
 // A request for text; one that comes while the server loads its model, as after a restart, waits for it.
 async function post(path, body, signal) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal };
+  const headers = { "Content-Type": "application/json" };
+  const options = { method: "POST", headers, body: JSON.stringify(body), signal };
   for (;;) {
     try {
       return await request(path, options);

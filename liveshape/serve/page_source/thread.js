@@ -178,8 +178,8 @@ function answerFoot(message) {
   const again = iconButton("again", "Regenerate", () => answerAgain(message), { disabled });
   const actions = message.content ? [copy] : [];
   if (message.state !== "failed") actions.push(again); // which has its own button
-  if (currentModel().chat === false && message.content && message.id === shown.leaf) {
-    actions.push(iconButton("on", "Continue the text", () => goOn(message), { disabled }));
+  if (message.content && message.id === shown.leaf && goesOn(message)) {
+    actions.push(iconButton("on", "Continue", () => goOn(message), { disabled }));
   }
   return [...versionButtons(message), ...actions, meter(message)];
 }
@@ -195,7 +195,13 @@ function answerAgain(message) {
   pin();
 }
 
-// A model that continues text goes on from all that stands above.
+// A text always does, an answer where it was cut short.
+function goesOn({ finish, state }) {
+  const { chat } = currentModel();
+  return chat === false || (chat && GOES_ON && (finish === "length" || state === "stopped"));
+}
+
+// The model goes on from all that stands above.
 function goOn(message) {
   focusMessage();
   answer(shown, message.id);

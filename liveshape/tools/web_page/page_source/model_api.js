@@ -6,7 +6,8 @@ const modelNotes = () => [
   "The model runs in this page, and conversations are kept in this browser: nothing is sent anywhere.",
 ];
 
-// The fields of the settings that the model in this page takes.
+// The fields of the settings that the model in this page takes, and whether an answer goes on from its beginning.
+const GOES_ON = false;
 const TAKEN = ["system", "temperature", "max_tokens", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "stop"];
 
 let loaded = null; // a promise
