@@ -18,6 +18,7 @@ from liveshape.errors import (
     ShapeError,
     UnsupportedError,
 )
+from liveshape.tools.console import stage
 from liveshape.tools.parsers import (
     export_parsers,
     measuring_parsers,
@@ -195,6 +196,7 @@ def _run_completion(arguments: argparse.Namespace) -> int:
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.commands.demo import demo
+    with stage("starting"):
+        from liveshape.tools.commands.demo import demo
 
     return demo(arguments.device)

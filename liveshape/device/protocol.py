@@ -177,6 +177,16 @@ class UploadsFiles(Protocol):
         """Upload a constant that lies in its file as on the device; False where its bytes are not those of files."""
 
 
+@runtime_checkable
+class CompilesAtDispatch(Device, Protocol):
+    """A device whose driver may finish a kernel when it is first dispatched, and not before."""
+
+    compiles_at_dispatch: bool
+
+    def another(self) -> Device:
+        """Open one more device of the same adapter, with the same limits."""
+
+
 @dataclass(frozen=True)
 class Offer:
     """An adapter and a function that opens its device, with the adapter's own limits or with given ones."""

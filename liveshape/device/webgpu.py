@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from liveshape.debug_log import DEVICE, SHADERS
-from liveshape.device.adapters import describe, no_display
+from liveshape.device.adapters import describe, no_display, usable_adapters
 from liveshape.device.buffers import Allocation, Bound, Register, allocate, bindings, copied_ranges, only_part, ranges
 from liveshape.device.failure import Failure
 from liveshape.device.library import Library
@@ -64,6 +64,8 @@ class WebGpuDevice:
         # Between the check of a buffer and its submit nobody may free or map it: wgpu-native would abort.
         self._lock = threading.RLock()
         self.has_clock = library.clocks[0] in features
+        # llvmpipe; Dawn leaves out a dispatch of nothing, by which kernels could be finished ahead.
+        self.compiles_at_dispatch = software and library.name == "wgpu"
         self.steps_ahead, self.latency = 1 if software else _STEPS_AHEAD, 0.0
         pace = Pace(software)
         recorder: Recorder
@@ -87,6 +89,11 @@ class WebGpuDevice:
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
+
+    def another(self) -> WebGpuDevice:
+        """Open one more device of the same adapter, with the same limits."""
+        adapter = usable_adapters(self._library)[self.adapter.index]
+        return WebGpuDevice(self._library, adapter, self.adapter.index, self.limits)
 
     @property
     def counters(self) -> Counters:

@@ -205,6 +205,17 @@ class LanguageModel:
         """The tokens in the KV cache."""
         return self._session.tokens
 
+    @synchronized
+    def warm_up(self, samplings: Sequence[Sampling] = (), progress: Progress | None = None) -> None:
+        """Compile what prompts and decode with these settings take, greedy by default: the first call is quick then.
+
+        Only software adapters have anything to do here: a load compiles all that a GPU takes. Their driver keeps what
+        it compiled on disk. `progress(done, total)` counts kernels.
+
+        Example: `model.warm_up([Sampling(temperature=0.7)])`.
+        """
+        self._engine.warm_up([_sampling(each) for each in samplings] or [Sampling()], progress)
+
     # Prefill and decode
 
     @synchronized

@@ -18,6 +18,7 @@ from liveshape.tools.wrapping import wrapped
 
 _WIDEST = 200  # columns of a coloured table in a pipe
 _PATIENCE = 1.0  # seconds before a progress bar is shown
+_KERNELS = "the driver compiles kernels, once, and keeps them"
 
 
 def size_text(nbytes: int) -> str:
@@ -110,7 +111,8 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def upload_bar(what: str = "weights") -> Iterator[Progress]:
-    """Progress callback (bytes done, total): a transient progress bar on a terminal's stderr, shown after one second.
+    """Progress callback (bytes done, total): a transient progress bar on a terminal's stderr, shown after one second,
+    and a spinner before.
 
     Example: `with upload_bar() as progress: load("model.pte", progress=progress)`.
     """
@@ -124,8 +126,10 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(what, total=None)
     start = time.monotonic()
+    waiting = Console(stderr=True).status("opening the adapter, planning")
 
     def advance(done: int, total: int) -> None:
+        waiting.stop()
         if not bar.live.is_started and time.monotonic() - start > _PATIENCE and done < total:
             bar.start()
         bar.update(task, completed=done, total=total)
@@ -133,9 +137,48 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
             bar.stop()
 
     try:
+        waiting.start()
         yield advance
     finally:
+        waiting.stop()
         bar.stop()
+
+
+@contextmanager
+def kernel_bar() -> Iterator[Progress]:
+    """Progress callback (kernels done, total) of a warm-up: a bar on a terminal's stderr, elsewhere a line, if it takes
+    a second and more.
+
+    Example: `with kernel_bar() as progress: model.warm_up(progress=progress)`.
+    """
+    start, told = time.monotonic(), False
+    with work_bar(1) as bar:
+
+        def advance(done: int, total: int) -> None:
+            nonlocal told
+            waited = time.monotonic() - start
+            if done < total and waited > _PATIENCE / 4:
+                bar.show(_KERNELS, done, total)
+            if done < total and waited > _PATIENCE and not told and not sys.stderr.isatty():
+                told = True
+                print(f"{_KERNELS}: {done} of {total}", file=sys.stderr, flush=True)
+
+        yield advance
+
+
+@contextmanager
+def stage(text: str) -> Iterator[None]:
+    """A spinner with a text on a terminal's stderr while nothing else is printed, as modules are imported.
+
+    Example: `with stage("starting"): import torch`.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
 
 
 def status(text: str) -> None:
@@ -164,6 +207,13 @@ class WorkBar:
         self._done += 1
         self._bar.start()
         self._bar.refresh()
+
+    def show(self, text: str, done: int, total: int) -> None:
+        """So many pieces of work are done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, description=text)
+            self._bar.start()
+            self._bar.refresh()
 
     def tell(self, text: str) -> None:
         """Print a permanent line above the bar."""

@@ -4,7 +4,7 @@ the language model and its tokenizer."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from liveshape.program.compile_target import CompileTarget
 from liveshape.program.files import program_file
 from liveshape.program.program import load_program
 from liveshape.shipped import shipped, shipped_model
-from liveshape.tools.console import upload_bar
+from liveshape.tools.console import kernel_bar, upload_bar
 from liveshape.tools.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -75,8 +75,11 @@ def open_model(
     activations: str = AUTO,
     conversion: Conversion = AS_USUAL,
     check: Check | None = None,
+    sampling: Mapping[str, Any] | None = None,
 ) -> tuple[LanguageModel, Tokenizer]:
     """Load a language model and its tokenizer, with progress bars; None is the shipped model.
+
+    With the settings that it will be sampled by, kernels that the driver would compile in the first call are compiled.
 
     `check` may refuse the request by the tokenizer and context lengths, before weights are converted or uploaded.
 
@@ -103,6 +106,9 @@ def open_model(
             activations=activations,
             max_context=conversion.max_context,
         )
+    if sampling is not None:
+        with kernel_bar() as kernels:
+            model.warm_up([tokenizer.generation.sampling(**sampling)], kernels)
     if model.trained_context is not None and model.max_context > model.trained_context:
         print(
             f"note: the model was trained for {model.trained_context:,} tokens; text beyond that will be poor",

@@ -130,6 +130,8 @@ def test_an_empty_prompt_is_what_begins_a_text() -> None:
 def test_one_token_is_no_tokens() -> None:
     *_, last = llm.stream_generate(model_saying(), plain(), [1], max_tokens=1)
     assert speed_text(last).count("1 token,") == 2
+    stats = Stats(inference_start_ms=1000, first_token_ms=3500)
+    assert "tokens/s, first token after 2.5 s\ngeneration:" in speed_text(last, stats)
 
 
 # Stop strings

@@ -125,6 +125,9 @@ class FakeModel:
     def position(self) -> int:
         return len(self.tokens)
 
+    def warm_up(self, samplings: Sequence[Sampling] = (), progress: Any = None) -> None:
+        """A list compiles nothing."""
+
     def prefill(self, ids: Sequence[int]) -> None:
         assert self.position + len(ids) <= self.max_context
         self.computed.append(list(ids))

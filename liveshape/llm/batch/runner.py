@@ -26,9 +26,11 @@ from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
 from liveshape.run.executor import Executor
 from liveshape.run.pending import Pending
+from liveshape.run.warming import Call, warm_up
 
 # Together these take every branch of the sampling operator.
 _MODES = ((False, False, False), (False, False, True), (True, False, False), (True, True, False), (True, True, True))
+_PROMPT = 16  # tokens of a short one
 
 
 class BatchRunner:
@@ -55,6 +57,25 @@ class BatchRunner:
         choices = Choices(ready=(TOKEN,), transfers=1 + device.steps_ahead, settings=self._routes())
         plan = compile(made.graph, limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
+
+    def warm_up(self, progress: Progress | None = None) -> None:
+        """Finish the kernels of a prompt and of a token, greedy and drawn, where the driver would in their first call.
+
+        Example: `runner.warm_up()`.
+        """
+        made, bounds = self._made, self._made.bounds
+        prompt = min(bounds.rows, _PROMPT)
+        tiles = -(-prompt // self.lines.tile)
+        calls: list[Call] = []
+        for drawn in (False, True):
+            for rows, lines, attention in ((prompt, tiles, (0, tiles, 64, 64)), (1, 1, (1, 0, 64, 64))):
+                sizes = (rows, 1, lines, 1, 1)
+                scalars = (
+                    *zip(made.tables.sizes, sizes, strict=True),
+                    *zip(made.tables.attention, attention, strict=True),
+                )
+                calls.append({**dict(scalars), made.rows: 1, made.modes["drawn"]: drawn})
+        warm_up(self.executor.plan, self.device, calls, progress)
 
     def _routes(self) -> tuple[tuple[tuple[SymInt, Any], ...], ...]:
         """Values of the live scalars at which load looks for kernels: rows, lines, contexts, and modes of sampling."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
-from liveshape.graph import Limits, SymInt
+from liveshape.graph import Limits, SymInt, Value
 from liveshape.graph.elements import prod
 from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Cache, Contents
@@ -24,6 +24,7 @@ from liveshape.progress import Progress
 from liveshape.run.executor import Executor
 from liveshape.run.pending import Pending
 from liveshape.run.results import DeviceTensor
+from liveshape.run.warming import Call, warm_up
 
 # Together these take every branch of the sampling operator, so that load compiles all its pipelines.
 _ROUTES = (
@@ -33,6 +34,7 @@ _ROUTES = (
     Sampling(temperature=1.0),
     Sampling(temperature=1.0, top_k=2, top_p=0.9, min_p=0.1),
 )
+_PROMPT = 16  # tokens of a short one
 
 
 class Engine:
@@ -73,6 +75,21 @@ class Engine:
         self._positions = self._executor.prepared(token_graph.position, positions)
         self._current_sampling: tuple[Any, ...] = ()
         self._one_position = token_graph.position.max_shape[0] == 1
+
+    def warm_up(self, samplings: Sequence[Sampling], progress: Progress | None = None) -> None:
+        """Finish the kernels of a long prompt, a short one and decode, where the driver would in the first of them.
+
+        Example: `engine.warm_up([Sampling()])`.
+        """
+        token_graph, bound = self._token_graph, self.description.max_seq_len
+        ways: list[tuple[int, Sampling | None]] = [(bound, None), *((min(_PROMPT, bound), each) for each in samplings)]
+        calls: list[Call] = []
+        for rows, sampling in (*ways, *((1, each) for each in samplings)):
+            positions = 1 if self._one_position else rows
+            call: dict[Value, Any] = {token_graph.tokens: (1, rows), token_graph.position: (positions,)}
+            call.update(_values(token_graph, sampling, 1).items())
+            calls.append(call)
+        warm_up(self.executor.plan, self.device, calls, progress)
 
     @property
     def executor(self) -> Executor:

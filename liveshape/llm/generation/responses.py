@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from liveshape.errors import counted
 from liveshape.llm.generation.logprobs import Logprobs
-from liveshape.llm.generation.stats import Stats
+from liveshape.llm.generation.stats import Stats, first_token_seconds
 
 
 @dataclass  # frozen, it would take five times as long to make, once per token
@@ -33,14 +33,22 @@ class GenerationResponse:
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
-    """Tokens per second of prefill and decode, a line each, and with stats the acceptance of draft tokens.
+    """Tokens per second of prefill and decode, a line each; with stats the time to the first token, which no tokens
+    per second of decode has in it, and the acceptance of draft tokens.
 
     Example: `print(speed_text(last), file=sys.stderr)`.
     """
     return (
-        f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s\n"
+        f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s"
+        f"{_first_token_text(stats)}\n"
         f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
         f" ({response.finish_reason or 'interrupted'}){acceptance_text(stats)}"
+    )
+
+
+def _first_token_text(stats: Stats | None) -> str:
+    return (
+        "" if stats is None or not stats.first_token_ms else f", first token after {first_token_seconds(stats):,.1f} s"
     )
 
 

@@ -35,3 +35,12 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """The fields as a dict, for JSON."""
         return asdict(self)
+
+
+def first_token_seconds(stats: Stats) -> float:
+    """From the beginning of a generation to its first token; 0 if there was none.
+
+    >>> first_token_seconds(Stats(inference_start_ms=1000, first_token_ms=1250))
+    0.25
+    """
+    return (stats.first_token_ms - stats.inference_start_ms) / 1000 if stats.first_token_ms else 0.0

@@ -88,9 +88,12 @@ def engine_from(
     max_waiting: int = MAX_WAITING,
     chat_template: str | None = None,
     channel: AnswerChannel = LOCAL,
+    kernels: Progress | None = None,
     **options: Any,
 ) -> AsyncEngine:
     """An engine of the folder that `folder` provides while the model is loaded, now and again after a device loss.
+
+    With `kernels`, which counts them, it is warmed up for its first request.
 
     `lookahead` is "ngram", or opens the model that speculative decoding takes its guesses from.
 
@@ -126,6 +129,8 @@ def engine_from(
         if reason is None:
             try:
                 runner, description = runner_of(path)
+                if kernels is not None:
+                    runner.warm_up(kernels)
                 return BatchEngine(
                     runner,
                     tokenizer,
@@ -139,6 +144,8 @@ def engine_from(
             except UnsupportedError as error:
                 reason = str(error)
         model, drafter = model_of(path)
+        if kernels is not None:
+            model.warm_up([tokenizer.generation.sampling()], kernels)
         return SerialEngine(
             model,
             tokenizer,

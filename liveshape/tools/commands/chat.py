@@ -70,7 +70,7 @@ def chat(
     schema = read_schema(json_schema)
     check_form(schema, regex, lookahead, logit_bias)
     template = None if chat_template is None else read_text(chat_template)
-    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, sampling=sampling or {})
     if template is not None:
         tokenizer = tokenizer.with_chat_template(template)
     talk = Conversation(loaded, tokenizer, system=system, drop_oldest=True)

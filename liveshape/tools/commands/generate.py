@@ -76,7 +76,7 @@ def generate(
     template = None if chat_template is None else read_text(chat_template)
     asked = _Prompts(texts, system, raw, template)
     stats = Stats(model_load_start_ms=now_ms())
-    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, asked.check_fit)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, asked.check_fit, sampling or {})
     drafter = open_lookahead(lookahead, device, half_cache, activations, conversion)
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)

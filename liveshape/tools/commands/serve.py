@@ -26,7 +26,7 @@ from liveshape.llm.serving.remote_engine import RemoteEngine
 from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.packages import need
 from liveshape.shipped import shipped_model
-from liveshape.tools.console import upload_bar
+from liveshape.tools.console import kernel_bar, upload_bar
 from liveshape.tools.model_argument import AS_USUAL, check_source, open_lookahead, runnable_model
 from liveshape.tools.text_arguments import check_options, read_text
 from liveshape.tools.wrapping import wrapped
@@ -153,12 +153,13 @@ def _opened(
         chosen = {name: options[name] for name in ("device", "half_cache", "activations")}
         return open_lookahead(lookahead, **chosen, conversion=conversion)
 
-    with upload_bar() as progress:
+    with upload_bar() as progress, kernel_bar() as kernels:
         return engine_from(
             folder,
             lookahead=lookahead if lookahead is None or lookahead == NGRAM else draft,
             channel=channel,
             progress=progress,
+            kernels=kernels,
             **options,
         )
 

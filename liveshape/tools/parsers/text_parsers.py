@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from liveshape.graph.activation_kinds import AUTO
+from liveshape.tools.console import stage
 from liveshape.tools.parsers.flags import (
     SOURCES,
     Add,
@@ -193,7 +194,8 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.commands.generate import generate
+    with stage("starting"):
+        from liveshape.tools.commands.generate import generate
 
     return generate(
         arguments.model,
@@ -207,7 +209,8 @@ def _run_generate(arguments: argparse.Namespace) -> int:
 
 
 def _run_chat(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.commands.chat import chat
+    with stage("starting"):
+        from liveshape.tools.commands.chat import chat
 
     return chat(arguments.model, **_language_model(arguments))
 
