@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,36 @@ def test_refusals(
     monkeypatch.chdir(tmp_path)
     code, _, err = call(capsys, "web", *arguments.split(), "--runtime", runtime)
     assert (code, told in err) == (2, True), err
+
+
+def test_links_out_of_a_model_are_not_published(runtime: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A template that is a link to a private file is text that a template may be."""
+    (tmp_path / "secret.txt").write_text("a private key")
+    hub = tmp_path / "hub"
+    model, linked = hub / "snapshots" / "1", tmp_path / "model"
+    shutil.copytree(shipped_model(), model)
+    (hub / "blobs").mkdir()
+    (model / "tokenizer.json").rename(hub / "blobs" / "5e")
+    (model / "tokenizer.json").symlink_to("../../blobs/5e")
+    assert call(capsys, "web", model, "-o", tmp_path / "site", "--runtime", runtime)[0] == 0
+    shutil.copytree(shipped_model(), linked)
+    (linked / "chat_template.jinja").symlink_to("../secret.txt")
+    code, _, err = call(capsys, "web", linked, "-o", tmp_path / "other", "--runtime", runtime)
+    assert code == 2
+    assert "chat_template.jinja is a link to" in err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>alert(1)", '"><img src=x onerror=alert(1)>', "{{style}}", "..x", "a\u2028b", "n" * 250]
+)
+def test_no_name_of_a_model_becomes_html(name: str, runtime: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / name.replace("/", "\N{DIVISION SLASH}")
+    shutil.copytree(shipped_model(), folder)
+    assert call(capsys, "web", "-o", tmp_path / "site", "--runtime", runtime, "--", folder)[0] == 0
+    page = (tmp_path / "site" / "index.html").read_bytes()
+    assert facts_of(page)["name"] == folder.name
+    assert not any(part in page for part in (b"<script>alert", b"<img src=x"))
 
 
 def test_without_a_runtime_it_says_what_to_do(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

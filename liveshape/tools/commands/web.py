@@ -11,11 +11,12 @@ from typing import Any
 from liveshape.disk import room_in
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.export.sources.opening import located
 from liveshape.graph.activation_kinds import AUTO
 from liveshape.serve.service import model_name
 from liveshape.tools.console import counted, print_text, size_text, upload_bar
 from liveshape.tools.model_argument import AS_USUAL, runnable_model
-from liveshape.tools.web_page.site_files import SiteFiles, chat_site, form_site, is_language_model
+from liveshape.tools.web_page.site_files import SiteFiles, chat_site, check_links, form_site, is_language_model
 from liveshape.tools.web_page.site_folder import check_folder, write_site
 from liveshape.tools.web_page.site_server import LOOPBACK, site_server
 from liveshape.tools.web_page.web_runtime import runtime_files
@@ -51,6 +52,7 @@ def web(
     if out is not None:
         check_folder(Path(out), force)
     found = runtime_files(runtime)
+    check_links(located(model))
     with runnable_model(model, conversion) as path:
         name = model_name(model)
         if is_language_model(path):

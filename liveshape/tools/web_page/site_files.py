@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from liveshape.errors import UnsupportedError
+from liveshape.errors import InputError, UnsupportedError
 from liveshape.graph import Limits
 from liveshape.llm.program.token_graph import CONTEXT, LENGTH
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -31,6 +31,23 @@ _TEXTS = (
     "chat_template.jinja",
     "chat_template.json",
 )
+
+
+def check_links(model: Path) -> None:
+    """Refuse a model whose texts are links to files elsewhere: a site is public, and copies what they lead to. Those of
+    the Hub's cache lead to its blobs.
+
+    Example: `check_links(Path("SmolLM2-135M-Instruct"))`.
+    """
+    folder = model if model.is_dir() else model.parent
+    homes = (folder.resolve(), folder.resolve().parent.parent / "blobs")
+    for name in _TEXTS:
+        place = folder / name
+        if place.is_symlink() and not any(place.resolve().is_relative_to(home) for home in homes):
+            raise InputError(
+                f"{place} is a link to {place.resolve()}, outside of the model, and all may read what a site has: "
+                "copy that file there if it belongs to the model"
+            )
 
 
 def is_language_model(path: Path) -> bool:
