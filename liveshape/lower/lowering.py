@@ -208,7 +208,8 @@ class _Lowering:
                 indices = instruction.args[-1:]
             else:
                 indices = instruction.args[entry.arity - 1 :]
-                if len(instruction.args) >= entry.arity:
+                # One that gives nothing but what it writes in place, as the end of a loop does, names no output.
+                if len(instruction.args) >= entry.arity - 1:
                     indices += tuple(instruction.args[position] for position in entry.mutates)
         elif isinstance(instruction, DelegateCall) and self.plan.delegates[instruction.delegate].id == BACKEND:
             count = len(self._parse(self.plan.delegates[instruction.delegate].blob).output_ids)
