@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 
 _INTERRUPTED = 130  # as in docs/commands.md
 
@@ -21,7 +22,9 @@ def run() -> int:
             raise
     finally:
         # It ends by itself now; another Ctrl-C would tear what is closed on the way out.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        while signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            with suppress(KeyboardInterrupt):  # one that came with the first
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 

@@ -63,6 +63,14 @@ def test_merged(settings: dict[str, Any], scale: float, tmp_path: Path) -> None:
         assert joined.read(name).dtype == np.float32
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
+def test_values_that_are_no_weights_are_refused(value: float, tmp_path: Path) -> None:
+    tensors = pair(QUERY)
+    tensors[f"base_model.model.{QUERY}.lora_A.weight"][2, 3] = value
+    with pytest.raises(FormatError, match="infinite or no numbers"):
+        with_adapter(CHECKPOINT, write(tmp_path, tensors))
+
+
 def test_rows_of_interleaved_pairs_are_put_in_order(tmp_path: Path) -> None:
     """A checkpoint of such a family has rows of queries in another order than the adapter that was trained on it."""
     folder, weights = folder_of(tmp_path / "glm4", MODELS["glm4"])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from liveshape.disk import read_bytes
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.model.checkpoint import Checkpoint
@@ -45,6 +47,7 @@ _HARMLESS = {
     "revision",
     "task_type",
 }
+_LARGEST = float(np.finfo(np.float32).max)
 _MOST = 1e9  # exclusive bound of ranks and alphas
 _NEUTRAL: tuple[Any, ...] = (None, False, "none", "", [], {}, 0)
 
@@ -150,7 +153,11 @@ def _adapter(
     if not down.shape[0] == up.shape[1] == rank:
         raise FormatError(f"{where} has ranks {down.shape[0]} and {up.shape[1]}; {_CONFIG} says {rank:g}")
     alpha = _for_module(config, "lora_alpha", "alpha_pattern", module)
-    return names[0], LoraAdapter(down, up, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    largest = rank * scale * math.prod(float(np.abs(part).max(initial=0)) for part in (down, up))
+    if not largest < _LARGEST:  # or it is no number
+        raise FormatError(f"{where} has values that are infinite or no numbers: damaged, or its training diverged")
+    return names[0], LoraAdapter(down, up, scale)
 
 
 def _for_module(config: Mapping[str, Any], key: str, patterns: str, module: str) -> float:

@@ -167,7 +167,7 @@ def stream_generate(
         raw=raw,
     )
     ids, chooser = given.ids, given.chooser
-    ahead = _lookahead_options(model, tokenizer, lookahead, lookahead_tokens, chooser)
+    ahead = lookahead_options(model, tokenizer, lookahead, lookahead_tokens, chooser)
 
     def tokens(cached: int) -> Iterator[int]:
         if chooser is None:
@@ -188,10 +188,13 @@ def _check_listeners(stats: Any, streamer: Any) -> None:
         raise InputError(f"a streamer has put(ids) and end(), {type(streamer).__name__} has not")
 
 
-def _lookahead_options(
+def lookahead_options(
     model: LanguageModel, tokenizer: Tokenizer, lookahead: Any, draft_tokens: int, chooser: HostChooser | None
 ) -> dict[str, Any]:
-    """The options of `LanguageModel.stream` for speculative decoding, checked; empty without it."""
+    """The options of `LanguageModel.stream` for speculative decoding, checked; empty without it.
+
+    Example: `lookahead_options(model, tokenizer, "ngram", 7, None)`.
+    """
     if lookahead is None:
         return {}
     check_verifiable(chooser)

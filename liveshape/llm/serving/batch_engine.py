@@ -283,6 +283,14 @@ class BatchEngine(EngineLifetime):
         with self._changed:
             return change(self._scheduler)
 
+    async def hash_model(self) -> None:
+        """Compute the checksum of the model that saved rows carry, in a thread: steps go on meanwhile.
+
+        Example: `await engine.hash_model()`.
+        """
+        origin = self._runner.origin
+        await asyncio.to_thread(lambda: origin.checksum)
+
     async def between_steps(self, call: Callable[[Scheduler, BatchRunner], Found]) -> Found:
         """Call a function of the scheduler and the runner in the thread of the engine, between two steps.
 

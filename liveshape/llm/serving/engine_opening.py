@@ -14,7 +14,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS, path_of
 from liveshape.llm.batch.loading import SEQUENCES, load_runner
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.engine.speculative import NGRAM
-from liveshape.llm.generation.generating import load
+from liveshape.llm.generation.generating import load, lookahead_options
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import AnswerChannel
@@ -111,10 +111,14 @@ def engine_from(
 
     def model_of(path: Path) -> tuple[LanguageModel, Any]:
         model = LanguageModel.load(path, **options)
+        drafter: Any = None
         try:
-            return model, lookahead() if callable(lookahead) else lookahead
+            drafter = lookahead() if callable(lookahead) else lookahead
+            lookahead_options(model, tokenizer, drafter, lookahead_tokens, None)  # here, and not at each request
+            return model, drafter
         except BaseException:
-            model.close()
+            for each in (model, *(drafter[:1] if isinstance(drafter, tuple) else ())):
+                each.close()
             raise
 
     def model_again() -> tuple[LanguageModel, Any]:

@@ -100,6 +100,7 @@ class EngineSequence:
         """
         with self._transfer():
             place_of(path, "a saved cache")  # before anything is read back from the device
+            await self._engine.hash_model()
             while (saved := await self._engine.between_steps(self._read)) is None:
                 self._check_open()
                 # Pages were given back, to others or behind a window: one token more computes all rows again, and is
@@ -118,6 +119,7 @@ class EngineSequence:
         Example: `await sequence.restore("system-prompt.cache")`.
         """
         with self._transfer():
+            await self._engine.hash_model()
             expected = await self._engine.between_steps(self._expected)
             saved = await asyncio.to_thread(cache_file.load, path, expected)
             await self._engine.between_steps(partial(self._write, saved))

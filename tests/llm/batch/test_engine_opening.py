@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,11 @@ from liveshape.errors import DeviceError, InputError, UnsupportedError
 from liveshape.llm import generate, load, open_engine
 from liveshape.llm.serving import engine_opening
 from liveshape.llm.serving.async_engine import AsyncEngine
+from liveshape.llm.serving.engine_opening import engine_from
+from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from tests.llm.batch.pausing import Pausing
+from tests.llm.texts import FakeModel, plain, sentencepiece
 
 PROMPT = "Once upon a time there was a"
 
@@ -25,6 +30,22 @@ async def told(engine: AsyncEngine, **options: Any) -> str:
 
 def refuse(*given: Any, **options: Any) -> Any:
     raise UnsupportedError("its mask is spelled out")
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused_when_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+
+    def model() -> Any:
+        made: Any = FakeModel(lambda tokens: 0)
+        made.close = lambda: closed.append(made)
+        return made
+
+    target, draft = model(), model()
+    monkeypatch.setattr(engine_opening.LanguageModel, "load", lambda path, **options: target)
+    monkeypatch.setattr(engine_opening.Tokenizer, "load", lambda path: plain())
+    with pytest.raises(InputError, match="the tokenizer of the model that guesses is another one"):
+        engine_from(lambda: nullcontext(Path("model")), lookahead=lambda: (draft, Tokenizer(sentencepiece())))
+    assert closed == [target, draft]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.engine import cache_file
+from liveshape.llm.engine import origin as origin_module
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.serving.batch_engine import BatchEngine
@@ -232,6 +233,12 @@ def test_nothing_else_happens_while_it_is_saved_or_restored(
     engine, file = engines(20), tmp_path / "saved"
     load, reading, go = cache_file.load, threading.Event(), threading.Event()
 
+    hashing, pieces = list[threading.Thread](), origin_module.pieces
+
+    def hashed(*given: Any) -> Any:
+        hashing.append(threading.current_thread())
+        return pieces(*given)
+
     def slowly(*given: Any) -> Any:
         reading.set()
         assert go.wait(1800), "the test never let the file be read"
@@ -240,7 +247,11 @@ def test_nothing_else_happens_while_it_is_saved_or_restored(
     async def steps() -> None:
         sequence = EngineSequence(engine)
         await said(sequence, IDS[:30], 1)
+        engine._runner.origin.__dict__.pop("checksum", None)
+        monkeypatch.setattr(origin_module, "pieces", hashed)
         await sequence.save(file)
+        assert hashing
+        assert engine._thread not in hashing  # whose steps go on meanwhile
         monkeypatch.setattr(cache_file, "load", slowly)
         restored = asyncio.create_task(sequence.restore(file))
         await asyncio.to_thread(reading.wait, 1800)
