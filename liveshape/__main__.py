@@ -12,13 +12,20 @@ def run() -> int:
 
     Example: `sys.exit(run())`.
     """
-    code = _INTERRUPTED
+    code, interrupts = _INTERRUPTED, list[int]()
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in the background
+        signal.signal(signal.SIGINT, interrupt)
     try:
         from liveshape.cli import main
 
         code = main()
-    except BaseException as error:
-        if not _is_interrupt(error):
+    except BaseException:
+        if not interrupts:  # of one that comes in the middle of an import, libraries make other errors
             raise
     finally:
         # It ends by itself now; another Ctrl-C would tear what is closed on the way out.
@@ -26,13 +33,6 @@ def run() -> int:
             with suppress(KeyboardInterrupt):  # one that came with the first
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is that of Ctrl-C, or was made of it: Python wraps what comes up while a class is made."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__
-    return error is not None
 
 
 if __name__ == "__main__":

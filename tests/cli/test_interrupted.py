@@ -11,11 +11,11 @@ import pytest
 SCRIPT = """
 import signal, sys, liveshape.__main__ as command, liveshape.cli as cli
 def interrupted():
-    if {wrapped}:
-        class Wraps:
-            def __set_name__(self, *_): signal.raise_signal(signal.SIGINT)
-        class Owner: made = Wraps()
-    signal.raise_signal(signal.SIGINT)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        if not {wrapped}: raise
+        raise ImportError("as numpy does")
 cli.main = interrupted
 code = command.run()
 signal.raise_signal(signal.SIGINT)  # on the way out
