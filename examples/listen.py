@@ -27,7 +27,7 @@ class Encoder(nn.Module):
 
 torch.manual_seed(0)  # random weights; a decoder would attend to what this gives
 encoder, half = Encoder().eval(), torch.export.Dim("half", min=8, max=FRAMES // 2)
-lower(ModuleSource(encoder, (torch.zeros(1, MELS, FRAMES),), ({2: 2 * half},)), Path("encoder.pte"), one_delegate=False)
+lower(ModuleSource(encoder, (torch.zeros(1, MELS, FRAMES),), ({2: 2 * half},)), Path("encoder.pte"))
 listen = liveshape.load("encoder.pte")
 for frames in (600, 34, 218):
     mels = np.random.default_rng(frames).standard_normal((1, MELS, frames), np.float32)

@@ -2,7 +2,7 @@
 
 Writes liveshape/demo/block.pte, and liveshape/demo/golden.npz: an input, and torch's answers to its first n rows,
 computed in float64.
-Run: pip install 'liveshape[export]' && python examples/make_demo.py
+Run: python examples/make_demo.py (needs liveshape[export], docs/export.md)
 """
 
 from __future__ import annotations

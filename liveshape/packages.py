@@ -13,6 +13,8 @@ from typing import Any
 
 from liveshape.errors import LiveshapeError
 
+CPU_TORCH = "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+
 
 class MissingPackageError(LiveshapeError, ImportError):
     """An optional dependency is not installed; the message says which, and how to install it."""
@@ -26,6 +28,8 @@ def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> N
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         how = f"pip install 'liveshape[{extra}]'"
+        if "torch" in missing:
+            how = f"{CPU_TORCH} && {how} (without the first command pip brings 5 GB of CUDA, which nothing here uses)"
         if sys.platform == "emscripten":
             how = "micropip.install has what is built for Pyodide, and tokenizers is not (docs/web.md)"
         raise MissingPackageError(f"{what} needs {' and '.join(missing)}, which running a program does not: {how}")

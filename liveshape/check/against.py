@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from liveshape.errors import InputError
+from liveshape.named_function import named_function
 from liveshape.run.arrays import as_torch
 
 _USAGE = "--against takes module:function or path.py:function, called with the inputs of the program"
@@ -50,21 +48,9 @@ def _named(text: str) -> Any:
     if not place or not attribute:
         raise InputError(f"--against {text!r}: {_USAGE}")
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            if spec is None or spec.loader is None or not Path(place).is_file():
-                raise InputError(f"--against {text}: there is no file {place}; {_USAGE}")
-            found: Any = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(found)
-        else:
-            if (here := str(Path.cwd())) not in sys.path:
-                sys.path.insert(0, here)  # as `python -m` does
-            found = importlib.import_module(place)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"--against {text}: {error}; {_USAGE}") from error
-    return found
+        return named_function(text)
+    except InputError as error:
+        raise InputError(f"--against {error}; {_USAGE}") from error
 
 
 def _built(text: str, found: Any, count: int) -> Any:

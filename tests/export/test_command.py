@@ -47,7 +47,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_module_of_the_users_own(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "my_modules:build", "-o", "mine.pte"]) == 0
+    assert main(["export", "my_modules.py:build", "-o", "mine.pte"]) == 0
     assert "liveshape run mine.pte" in capsys.readouterr().out
     x = np.random.default_rng(0).standard_normal((7, 8)).astype(np.float32)
     np.testing.assert_allclose(np.asarray(liveshape.load("mine.pte")(x)), np.maximum(x, 0) * 2)
@@ -55,11 +55,13 @@ def test_a_module_of_the_users_own(modules: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_cannot_be_lowered_is_listed(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "my_modules:sorting", "-o", "mine.pte"]) == 4
+    assert main(["export", "my_modules:sorting", "-o", "mine.pte", "--one-delegate"]) == 4
     message = capsys.readouterr().err
     assert "aten.sort.default" in message
     assert "no operator implementation" in message
-    assert "--allow-split" in message
+    assert "without --one-delegate they run in the same graph" in message
+    assert "lowering to one delegate" in message
+    assert "writing" not in message
     assert not (modules / "mine.pte").exists()
 
 
@@ -78,10 +80,16 @@ def test_a_missing_extra_names_the_remedy(
     found = packages.find_spec
     gone = ("executorch", "flatbuffers")
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name in gone else found(name))
-    assert main(["export", "any:thing", "-o", str(tmp_path)]) == 1
+    assert main(["export", "json:thing", "-o", str(tmp_path)]) == 1
     message = capsys.readouterr().err
     assert "needs executorch" in message
     assert "pip install 'liveshape[export]'" in message
+    assert "whl/cpu" not in message  # torch is there
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    assert main(["export", "json:thing", "-o", str(tmp_path)]) == 1
+    message = " ".join(capsys.readouterr().err.split())
+    assert "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu && pip install 'live" in message
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in gone else found(name))
     assert main(["export", str(tmp_path), "-o", str(tmp_path)]) == 1
     message = capsys.readouterr().err
     assert "needs flatbuffers" in message
@@ -109,6 +117,14 @@ def test_names_are_looked_at_before_torch_is(
         raise AssertionError("the extra was looked for")
 
     monkeypatch.setattr("liveshape.tools.commands.export.need", fail)
+    for source, message in (
+        ("nowhere.py:build", "there is no file nowhere.py"),
+        ("some/where.py:build", "there is no file some/where.py"),
+        ("nowhere:build", "No module named 'nowhere'"),
+        ("nowhere:build", "path/to/nowhere.py:build"),
+    ):
+        assert main(["export", source, "-o", str(tmp_path / "out")]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
     assert main(["export", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
@@ -117,7 +133,7 @@ def test_names_are_looked_at_before_torch_is(
         assert main(["export", "mymodel:build", "-o", str(out)]) == 2
         assert f"{out} exists: --force replaces" in capsys.readouterr().err
     with pytest.raises(AssertionError, match="the extra was looked for"):
-        main(["export", "mymodel:build", "-o", str(tmp_path / "out"), "--force"])
+        main(["export", "json:build", "-o", str(tmp_path / "out"), "--force"])
     assert (tmp_path / "out" / "mine.txt").read_text() == "keep me"
 
 
@@ -173,4 +189,6 @@ def test_what_was_written_has_a_name(
     path = Path(place) / "block.pte"
     shutil.copy(Path(liveshape.__file__).parent / "demo" / "block.pte", path)
     _report(path, 85.0)
-    assert capsys.readouterr().out.startswith(f"{path} written in 85 s\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{path} written in 85 s\n")
+    assert "delegate" not in printed  # one, and nothing outside of it

@@ -18,9 +18,10 @@ from liveshape.export.sources.gguf import GgufFile
 from liveshape.export.sources.gguf_model import open_gguf
 from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.export.sources.llama2c import open_llama2c
-from liveshape.export.sources.opening import call_function, is_function, open_checkpoint
+from liveshape.export.sources.opening import open_checkpoint
 from liveshape.export.sources.rotary_rows import pairs_to_halves
 from liveshape.export.sources.safetensors import SafetensorsFolder
+from liveshape.export.sources.user_function import call_function, is_function
 from tests.export.gguf_files import READERS, write_gguf
 from tests.export.test_config import GGUF
 from tests.export.tiny import LLAMA, random_weights, stored_as, write_folder, write_safetensors
@@ -272,6 +273,8 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not of a kind"):
         open_checkpoint(str(tmp_path / "notes.txt"))
     assert is_function("package.module:build")
+    assert is_function("some folder/module.py:build")
+    assert not is_function(f"{__file__}")
     with pytest.raises(InputError, match="nowhere_to_be_found"):
         call_function("nowhere_to_be_found:build")
     with pytest.raises(InputError, match="must return"):

@@ -1,15 +1,11 @@
-"""Opens what `liveshape export` takes: a Hugging Face folder, a GGUF file, a llama2.c checkpoint, `module:function`."""
+"""Opens what `liveshape export` takes: a Hugging Face folder, a GGUF file, a llama2.c checkpoint."""
 
 from __future__ import annotations
 
 import errno
-import importlib
 import os
-import re
-import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from liveshape.disk import open_file
 from liveshape.errors import FormatError, InputError
@@ -21,21 +17,11 @@ from liveshape.export.sources.llama2c import open_llama2c
 from liveshape.formats.file_kinds import HEAD, foreign_kind, foreign_name
 from liveshape.shipped import SHIPPED, shipped
 
-_FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 _CLOSE = 0.7  # how alike a name must be to have been meant
 _NEEDED = (
     "A model is a folder of `liveshape export` or of Hugging Face (config.json, safetensors, tokenizer.json), a .pte, "
     "or a .gguf file"
 )
-
-
-def is_function(source: str) -> bool:
-    """Whether a source is `module:function` rather than a path.
-
-    >>> is_function("mymodel:build"), is_function("models/llama.gguf")
-    (True, False)
-    """
-    return bool(_FUNCTION.fullmatch(source)) and not Path(source).exists()
 
 
 def located(source: str) -> Path:
@@ -137,23 +123,3 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         f"{path} is not of a kind that can be exported: a folder with config.json and safetensors, a .gguf file, "
         f"a llama2.c .bin, or module:function{made}"
     )
-
-
-def call_function(source: str) -> tuple[Any, tuple[Any, ...], Any]:
-    """Call `module:function`: returns a torch module, its example arguments at the upper bound, and dynamic_shapes.
-
-    Example: `module, args, dynamic_shapes = call_function("mymodel:build")`.
-    """
-    name, _, attribute = source.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does
-    try:
-        function: Any = importlib.import_module(name)
-        for part in attribute.split("."):
-            function = getattr(function, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"{source}: {error}") from error
-    made = function()
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[1], tuple):
-        raise InputError(f"{source} must return (module, example arguments as a tuple, dynamic_shapes)")
-    return made[0], made[1], made[2] if len(made) == 3 else None

@@ -14,12 +14,14 @@ from liveshape.errors import InputError
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.model.config import Quantization
 from liveshape.export.module.log import quiet_imports
-from liveshape.export.sources.opening import call_function, is_function, located, open_checkpoint
+from liveshape.export.sources.opening import located, open_checkpoint
+from liveshape.export.sources.user_function import call_function, is_function
 from liveshape.export.weights.recipe import rounded_again, table_needs_floats
-from liveshape.formats import open_program
+from liveshape.formats import ExecutionPlan, KernelCall, open_program
 from liveshape.formats.whole_file import place_of
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
+from liveshape.named_function import check_named
 from liveshape.packages import need
 from liveshape.tools.console import counted, print_table, print_text, size_text
 from liveshape.tools.text_arguments import read_text
@@ -40,7 +42,7 @@ def export(
     max_context: int | None = None,
     half: bool = False,
     full_logits: bool = False,
-    allow_split: bool = False,
+    one_delegate: bool = False,
     force: bool = False,
     evaluate: str | None = None,
     device: str | None = None,
@@ -62,10 +64,11 @@ def export(
 
         open_device(device)  # --evaluate needs a device: fail before the export
     if is_function(source):
+        check_named(source)
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
         start = time.monotonic()
         with _steps() as steps, room_in(out, _ROOM):
-            path = _export_function(source, Path(out), half, allow_split, steps)
+            path = _export_function(source, Path(out), half, one_delegate, steps)
         _report(path, time.monotonic() - start)
         print(f"next: liveshape run {path}")
         return 0
@@ -91,14 +94,14 @@ def export(
     return 0
 
 
-def _export_function(source: str, out: Path, half: bool, allow_split: bool, steps: _Steps) -> Path:
+def _export_function(source: str, out: Path, half: bool, one_delegate: bool, steps: _Steps) -> Path:
     steps.step("loading torch")
     with quiet_imports():
         from liveshape.export.module.torch_export import ModuleSource, lower
     steps.step(f"calling {source}")
     module, args, dynamic_shapes = call_function(source)
     path = out if out.suffix == ".pte" else out / "model.pte"
-    lower(ModuleSource(module, args, dynamic_shapes), path, half, not allow_split, steps.step)
+    lower(ModuleSource(module, args, dynamic_shapes), path, half, one_delegate, steps.step)
     return path
 
 
@@ -171,9 +174,18 @@ def _report(path: Path, seconds: float) -> None:
     rows = [(file.name, size_text(file.stat().st_size)) for file in files if file.is_file()]
     print_table(f"{path} written in {seconds:.0f} s", ("file", "size"), rows)
     with open_program(path) as program:
+        _say(_parts(program.method("forward")))
         _, problems = examine(program, "forward", {})
     for missing in by_operator(problems):
         print(f"warning: no kernel of liveshape runs this yet: {missing}")
+
+
+def _parts(method: ExecutionPlan) -> list[str]:
+    """A line about a file that is more than one delegate."""
+    delegates, outside = len(method.delegates), sum(isinstance(each, KernelCall) for each in method.instructions)
+    if delegates == 1 and not outside:
+        return []
+    return [f"{counted(delegates, 'delegate')} and {counted(outside, 'operator')} outside of them run as one graph"]
 
 
 def _evaluation_text(file: str | None, source: str) -> str | None:

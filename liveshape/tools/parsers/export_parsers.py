@@ -25,6 +25,7 @@ SOURCE is one of
   a llama2.c checkpoint    a .bin with its tokenizer.bin beside it
   owner/name               a model of the Hugging Face Hub (the extra `hub`)
   module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
+  file.py:function         the same, by the path of its file
 
 Families: {", ".join(family.title for family in FAMILIES.values())}.
 Architectures of GGUF files: {", ".join(name for name, family in FAMILIES.items() if family.gguf)}.
@@ -44,7 +45,7 @@ examples:
   liveshape export Qwen3-0.6B -o qwen --quant 8w --evaluate book.txt
   liveshape export Qwen3-0.6B -o qwen --quant 4w --group-size 64 --dtype fp16
   liveshape export SmolLM2-135M-Instruct -o mine --adapter my-lora
-  liveshape export mymodel:build -o mymodel.pte"""
+  liveshape export mymodel.py:build -o mymodel.pte"""
 
 
 def add_commands(add: Add) -> None:
@@ -58,7 +59,7 @@ def add_commands(add: Add) -> None:
 
 def _add_export(add: Add) -> None:
     exporting = add("export", "export a model to a folder that runs", _EXPORT, _run_export, False)
-    exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
+    exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, module:function or file.py:function")
     exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
     exporting.add_argument(
         "--quant", choices=get_args(Mode), default="auto", help="quantization of the weights (default auto)"
@@ -81,7 +82,10 @@ def _add_export(add: Add) -> None:
         "--dtype", choices=("fp32", "fp16"), default="fp32", help="of what is not quantized, on the GPU"
     )
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
-    exporting.add_argument("--allow-split", action="store_true", help="allow operators outside of a single delegate")
+    exporting.add_argument(
+        "--one-delegate", action="store_true", help="refuse a module with operators outside of a single delegate"
+    )
+    exporting.add_argument("--allow-split", action="store_true", help=argparse.SUPPRESS)  # the default by now
     exporting.add_argument(
         "--evaluate",
         metavar="TEXT",
@@ -118,7 +122,7 @@ def _run_export(arguments: argparse.Namespace) -> int:
         max_context=arguments.max_context,
         half=arguments.dtype == "fp16",
         full_logits=arguments.full_logits,
-        allow_split=arguments.allow_split,
+        one_delegate=arguments.one_delegate,
         force=arguments.force,
         evaluate=arguments.evaluate,
         device=arguments.device,
