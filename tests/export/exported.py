@@ -10,12 +10,11 @@ from typing import Any
 from liveshape.export import folder
 from liveshape.export.decoder import rope
 from liveshape.export.model import checkpoint, config, families
-from liveshape.export.module import torch_export
 from liveshape.export.sources import huggingface_config
 from liveshape.formats import PteFile, open_program, parse_vkgraph
 from liveshape.metadata import is_constant
 from tests.export import tiny
-from tests.support.exporting import cached
+from tests.support.exporting import cached, exporter_sources
 
 MAX, CONTEXT = 72, 128
 
@@ -37,9 +36,14 @@ def exported_by_torch(name: str, settings: dict[str, Any], options: folder.Setti
     """The same, by way of torch."""
     from tests.export import torch_decoder, torch_road, torch_weights
 
-    sources = (torch_decoder, torch_road, torch_weights, torch_export, rope, config, huggingface_config, families)
+    sources = (torch_decoder, torch_road, torch_weights, rope, config, huggingface_config, families)
     sources += (checkpoint, tiny)
-    key = (*(Path(str(each.__file__)).read_text() for each in sources), repr(settings), repr(options))
+    key = (
+        *(Path(str(each.__file__)).read_text() for each in sources),
+        *exporter_sources(),
+        repr(settings),
+        repr(options),
+    )
 
     def make() -> bytes:
         model = tiny.checkpoint_of(settings)

@@ -15,10 +15,8 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-import liveshape.export.module.symbolic_shapes
-import liveshape.export.module.torch_export
 from liveshape.export.module.torch_export import ModuleSource, lower
-from tests.support.exporting import cached, quick, quiet
+from tests.support.exporting import cached, exporter_sources, quick, quiet
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -162,7 +160,7 @@ def verdicts(name: str) -> dict[Shapes, bool]:
 
 
 def _sources() -> tuple[Any, ...]:
-    return (sys.modules[__name__], liveshape.export.module.torch_export, liveshape.export.module.symbolic_shapes)
+    return (sys.modules[__name__], *exporter_sources())
 
 
 def _takes(module: Any, inputs: Sequence[Any]) -> bool:

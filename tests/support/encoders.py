@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch.export import Dim
 
-import liveshape
 from tests.llm.texts import byte_level
 from tests.support.exporting import MethodSource as Source
-from tests.support.exporting import cached, lower_methods, quick, quiet
+from tests.support.exporting import cached, exporter_sources, lower_methods, quick, quiet
 
 SIZE, MOST, STATIC = 16, 24, 12
 VOCABULARY = 360
@@ -67,10 +66,10 @@ def dynamic() -> Path:
         shapes = {"input_ids": {1: length}, "attention_mask": {1: length}}
         with quiet(), quick(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.pte"
-            lower(ModuleSource(Encoder(), arguments(MOST), shapes), path, one_delegate=False)
+            lower(ModuleSource(Encoder(), arguments(MOST), shapes), path)
             return path.read_bytes()
 
-    return cached("encoder_dynamic", (sys.modules[__name__], *_exporters()), make)
+    return cached("encoder_dynamic", (sys.modules[__name__], *exporter_sources()), make)
 
 
 @functools.cache
@@ -81,11 +80,6 @@ def static() -> Path:
         return lower_methods({"forward": Source(Encoder(), arguments(STATIC))})
 
     return cached("encoder_static", sys.modules[__name__], make)  # type: ignore[arg-type]
-
-
-def _exporters() -> tuple[str, ...]:
-    folder = Path(liveshape.__file__).parent / "export" / "module"
-    return tuple((folder / name).read_text() for name in ("torch_export.py", "symbolic_shapes.py"))
 
 
 def write_encoder(folder: Path, program: Path) -> Path:

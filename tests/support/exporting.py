@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+import liveshape
+
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "exports"
 ANEW = os.environ.get("LIVESHAPE_EXPORT") == "anew"
 _checked: set[Path] = set()  # by this process
@@ -164,6 +166,13 @@ def only_one(name: str) -> Iterator[None]:
 def exporter_versions() -> tuple[str, ...]:
     recipe = "".join(inspect.getsource(step) for step in (lower, lower_methods))
     return (recipe, *(f"{package} {version(package)}" for package in ("torch", "executorch", "torchao")))
+
+
+@functools.cache
+def exporter_sources() -> tuple[str, ...]:
+    """The text of all that `liveshape export` lowers a module with: what it writes may change where that does."""
+    folder = Path(liveshape.__file__).parent / "export" / "module"
+    return tuple(path.read_text() for path in sorted(folder.glob("*.py")))
 
 
 def source_text(key: object) -> str:

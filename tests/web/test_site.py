@@ -260,7 +260,7 @@ def write_picture_program(path: Path) -> None:
     torch.manual_seed(0)
     sizes = {2: torch.export.Dim("height", min=8, max=64), 3: torch.export.Dim("width", min=8, max=64)}
     source = ModuleSource(Blur().eval(), (torch.rand(1, 3, 64, 64),), {"image": sizes})
-    lower(source, path, one_delegate=False)
+    lower(source, path)
 
 
 def test_a_picture_goes_in_and_pictures_and_plots_come_out(gpu_browser: Browser, tmp_path: Path) -> None:

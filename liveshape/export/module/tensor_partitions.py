@@ -1,0 +1,102 @@
+"""Which operators go into delegates: what ExecuTorch's Vulkan partitioner takes, where tensors go in and come out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from executorch.backends.vulkan._passes import RemoveRedundantOpsTransform
+from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
+from torch.fx import Node
+
+_TAG = "delegation_tag"
+_DROPPED, _COPIES = RemoveRedundantOpsTransform.redundant_ops, RemoveRedundantOpsTransform._src_arg1_ops
+Review = Callable[[list[Node], int], None]
+
+
+class TensorPartitioner(Partitioner):
+    """ExecuTorch's VulkanPartitioner, less the partitions that a delegate cannot be made of.
+
+    Those that compute numbers alone, or tensors of live numbers alone, stay outside. `review` sees the operators that
+    stay outside and the number of delegates, before any of them is compiled.
+
+    Example: `to_edge_transform_and_lower(program, partitioner=[TensorPartitioner({}, lambda outside, count: None)])`.
+    """
+
+    def __init__(self, options: Mapping[str, Any], review: Review) -> None:
+        self._vulkan = VulkanPartitioner(dict(options))
+        self.delegation_spec = self._vulkan.delegation_spec
+        self._review = review
+
+    def ops_to_not_decompose(self, program: Any) -> Any:
+        """The operators to keep whole."""
+        return self._vulkan.ops_to_not_decompose(program)
+
+    def partition(self, program: Any) -> PartitionResult:
+        """Tag the nodes of each delegate."""
+        tags = self._vulkan.partition(program).partition_tags
+        members = defaultdict(list)
+        for node in program.graph.nodes:
+            if node.op == "call_function" and _TAG in node.meta:
+                members[node.meta[_TAG]].append(node)
+        for tag, nodes in members.items():
+            if not _can_be_delegate(nodes):
+                for node in nodes:
+                    del node.meta[_TAG]
+                del tags[tag]
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                node.meta.pop(_TAG, None)
+        tag_constant_data(program)
+        tag_mutated_buffer(program)
+        for node in _shared_buffers(program):
+            node.meta.pop(_TAG, None)
+        outside = [node for node in program.graph.nodes if node.op == "call_function" and _TAG not in node.meta]
+        self._review(outside, len(tags))
+        return PartitionResult(tagged_exported_program=program, partition_tags=tags)
+
+
+def _shared_buffers(program: Any) -> list[Node]:
+    """Buffers that change and that more than one delegate has to do with, or a delegate and what is outside of it.
+
+    A delegate that owned one would keep the next value to itself. Nor may it own one of which the old value is read
+    when the next one was computed, since it drops the copies in between.
+    """
+    signature = program.graph_signature
+    nodes = {node.name: node for node in program.graph.nodes}
+    order = {node: place for place, node in enumerate(program.graph.nodes)}
+    buffers = {target: nodes[name] for name, target in signature.inputs_to_buffers.items() if name in nodes}
+    shared = []
+    for result, target in signature.buffers_to_mutate.items():
+        value, buffer = nodes[result], buffers[target]
+        touching = [value, *(user for user in (*buffer.users, *value.users) if user.op != "output")]
+        source = value
+        while source.target in _DROPPED:
+            source = source.args[1 if source.target in _COPIES else 0]
+        is_shared = len({user.meta.get(_TAG) for user in touching}) > 1 or result in signature.user_outputs
+        if is_shared or source.op == "placeholder" or _last_read(buffer, order) > order[source]:
+            shared.append(buffer)
+    return shared
+
+
+def _last_read(buffer: Node, order: Mapping[Node, int]) -> int:
+    """The place of the last operator that reads a value, by way of copies that are dropped as well."""
+    users = [user for user in buffer.users if user.target not in _COPIES or user.args[1] is buffer]
+    reads = (_last_read(user, order) if user.target in _DROPPED else order[user] for user in users)
+    return max(reads, default=-1)
+
+
+def _can_be_delegate(nodes: list[Node]) -> bool:
+    inside = set(nodes)
+    results = [node for node in nodes if not inside.issuperset(node.users)]
+    inputs = {each for node in nodes for each in node.all_input_nodes} - inside
+    return any(map(_holds_tensor, results)) and (not inputs or any(map(_holds_tensor, inputs)))
+
+
+def _holds_tensor(node: Node) -> bool:
+    value = node.meta.get("val")
+    return any(isinstance(each, torch.Tensor) for each in (value if isinstance(value, (list, tuple)) else (value,)))
