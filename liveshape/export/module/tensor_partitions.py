@@ -21,8 +21,8 @@ Review = Callable[[list[Node], int], None]
 class TensorPartitioner(Partitioner):
     """ExecuTorch's VulkanPartitioner, less the partitions that a delegate cannot be made of.
 
-    Those that compute numbers alone, or tensors of live numbers alone, stay outside. `review` sees the operators that
-    stay outside and the number of delegates, before any of them is compiled.
+    Those that compute numbers alone, or tensors of numbers and constants alone, stay outside. `review` sees what stays
+    outside and the number of delegates, before any of them is compiled.
 
     Example: `to_edge_transform_and_lower(program, partitioner=[TensorPartitioner({}, lambda outside, count: None)])`.
     """
@@ -94,7 +94,8 @@ def _can_be_delegate(nodes: list[Node]) -> bool:
     inside = set(nodes)
     results = [node for node in nodes if not inside.issuperset(node.users)]
     inputs = {each for node in nodes for each in node.all_input_nodes} - inside
-    return any(map(_holds_tensor, results)) and (not inputs or any(map(_holds_tensor, inputs)))
+    live = [each for each in inputs if getattr(each.meta.get("val"), "constant", None) is None]
+    return any(map(_holds_tensor, results)) and any(map(_holds_tensor, live))
 
 
 def _holds_tensor(node: Node) -> bool:
