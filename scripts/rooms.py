@@ -23,7 +23,18 @@ STYLE = (
     "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.small{fill:#9198a1}rect{fill:#151b23;stroke:#656c76}"
     "path{stroke:#656c76}marker path{fill:#656c76}}"
 )
-GROUND = ("errors", "packages", "cache_folder", "driver_folder", "debug_log", "disk", "progress", "shipped", "demo")
+GROUND = (
+    "errors",
+    "option_names",
+    "packages",
+    "cache_folder",
+    "driver_folder",
+    "debug_log",
+    "disk",
+    "progress",
+    "shipped",
+    "demo",
+)
 # One line each; a room without one is refused, so that a new one is described.
 ABOUT: Mapping[str, str] = {
     "formats": "bytes to dataclasses",

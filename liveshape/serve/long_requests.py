@@ -13,7 +13,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from liveshape.llm.serving.tokenizer_process import TokenizerProcess
-from liveshape.llm.text.encoding import VERY_LONG_TEXT
+from liveshape.llm.text.long_texts import VERY_LONG_TEXT
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.streaming import until_gone

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, p
 from liveshape.errors import InputError
 from liveshape.llm import ContextError
 from liveshape.llm.generation.prompts import fitting_ids
-from liveshape.llm.text import encoding
+from liveshape.llm.text import long_texts
 from liveshape.llm.text import tokenizer as module
 from liveshape.llm.text.token_bound import TokenBound
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -105,7 +105,7 @@ def test_a_text_that_cannot_fit_is_refused_unencoded(monkeypatch: pytest.MonkeyP
         raise AssertionError("it was encoded")
 
     for name in ("encoded", "encoded_ids"):
-        monkeypatch.setattr(encoding, name, never)
+        monkeypatch.setattr(long_texts, name, never)
     monkeypatch.setattr(module, "encoded_ids", never)
     tokenizer = chatty()
     with pytest.raises(ContextError, match=r"at least [\d,]+ tokens long, the context of this model is 256") as told:
@@ -124,8 +124,8 @@ def test_long_texts_have_the_ids_that_short_ones_have(
     """They go another way through the library."""
     backend, text = make(), f"Once upon a cat, é 😀 ab{START} {START}ab  " * 9
     for special in (False, True):
-        usual = encoding.encoded_ids(backend, text, special)
-        monkeypatch.setattr(encoding, "LONG_TEXT", 0)
-        assert encoding.encoded_ids(backend, text, special) == usual
-        assert encoding.encoded(backend, text).offsets == backend.encode(text, add_special_tokens=False).offsets
+        usual = long_texts.encoded_ids(backend, text, special)
+        monkeypatch.setattr(long_texts, "LONG_TEXT", 0)
+        assert long_texts.encoded_ids(backend, text, special) == usual
+        assert long_texts.encoded(backend, text).offsets == backend.encode(text, add_special_tokens=False).offsets
         monkeypatch.undo()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
-from liveshape.llm.text.encoding import encoded, encoded_ids
+from liveshape.llm.text.long_texts import encoded, encoded_ids
 
 if TYPE_CHECKING:
     import tokenizers

@@ -19,7 +19,7 @@ from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.settings import GenerationSettings, read_json
 from liveshape.llm.text.chat_template import ChatTemplate, Message, as_tables
-from liveshape.llm.text.encoding import VERY_LONG_TEXT, encoded_ids
+from liveshape.llm.text.long_texts import VERY_LONG_TEXT, encoded_ids
 from liveshape.llm.text.messages import ControlTokens, check_messages
 from liveshape.llm.text.token_bound import TokenBound, TooManyTokensError
 from liveshape.llm.text.tokenizer_file import TokenizerFile
