@@ -10,10 +10,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
 
-.PHONY: demo web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray test-clients bytecode lint docs adapter test-adapter clean
+.PHONY: demo early-driver web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray test-clients bytecode lint docs adapter test-adapter clean
 
-demo: .venv/.run adapter
+# The driver is unpacked while pip works.
+demo:
+	@$(MAKE) -j2 --no-print-directory .venv/.run early-driver
+	@$(MAKE) --no-print-directory adapter
 	$(BIN)/python -m liveshape demo
+
+early-driver: .venv/bin/python
+	@sh scripts/early-driver.sh $(BIN)/python
 
 # What comes before the tests keeps two cores busy.
 test:

@@ -24,7 +24,6 @@ from liveshape.graph.activation_kinds import FLOAT32
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.stats import Stats, first_token_seconds
 from liveshape.llm.language_model import LanguageModel
-from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.run.array_files import read_arrays
 from liveshape.tools.console import kernel_bar, upload_bar
@@ -56,7 +55,7 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
             model = LanguageModel.load(folder, device=device, activations=FLOAT32, progress=progress)
         tokenizer = Tokenizer.load(folder)
         with kernel_bar() as kernels:
-            model.warm_up([Sampling(temperature=_TEMPERATURE)], kernels)
+            model.warm_up([tokenizer.generation.sampling(temperature=_TEMPERATURE)], kernels)
         speed = _tell(model, tokenizer, prompt)
         console.print(f"\n[dim]{speed}[/]\n")
         title = f"one graph (at most {model.max_seq_len} tokens a call, {model.max_context} in its cache)"
