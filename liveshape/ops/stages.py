@@ -18,6 +18,7 @@ from liveshape.ops.shapes import ceil_div
 MANY_UNITS = 16384  # that fill a device with a thread each
 ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/across_threads.wgsl
 GROUP_THREADS = 256  # of the kernels of reductions
+SHORT = 512  # elements of a unit for which fewer threads are quicker
 ELEMENT_TURNS = 16  # of a thread for an element at most: its loops, and that over eight dimensions of a walk
 SHARE = 8  # of what a thread may take is what it takes of a part, so that there are parts for all threads of a device
 
@@ -36,7 +37,7 @@ def reduction_threads(units: Units, limits: Limits) -> dict[str, Any]:
     if units.length <= 8 or (not units.inner and many_units):
         unit_threads = 1
     else:
-        unit_threads = 256 if units.inner and units.length > 512 else 16
+        unit_threads = 256 if units.inner and units.length > SHORT else 16
     return {
         "UNIT_THREADS": unit_threads,
         "ALTERNATING": 1 if units.inner else ALL_UNITS,
@@ -75,7 +76,9 @@ def partials_of(
 ) -> Generator[Scratch, Any, tuple[LiveTensor, ...]]:
     """Scratch for the partial results of units up to `bound`, a tensor for each stage; none where one dispatch does."""
     found: list[LiveTensor] = []
-    count = bound.length if is_long(bound, limits) else 0
+    # A live unit may be short and have fewer threads than one of the bound.
+    short = bound._replace(length=min(bound.length, SHORT))
+    count = bound.length if is_long(bound, limits) or is_long(short, limits) else 0
     most = thread_elements(limits)
     while count > most:
         count = ceil_div(count, max(most // SHARE, 2))

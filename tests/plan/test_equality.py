@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import PlanState
-from tests.ops.cases import CASES
+from tests.ops.cases import CASES, normalization, reduction, scan, softmax, training
 from tests.support.graphs import In, OpCase, build, flat_specs
 
 
@@ -20,10 +21,15 @@ def _no_data(node: Any, request: Any) -> int:
     return 0
 
 
-def _planned(case: OpCase, size: int) -> tuple[Graph, PlanState]:
+# So few that the sizes of the sweep are long rows, which go in stages.
+FEW_TURNS = Limits(max_turns=128)
+_UNNUMBERED = re.compile(r"(?<=scratch) \d+")  # a larger bound may have more scratch
+
+
+def _planned(case: OpCase, size: int, limits: Limits | None = None) -> tuple[Graph, PlanState]:
     graph = build(case, size)
     # Trials at other sizes are what this test makes itself.
-    return graph, PlanState(compile(graph, choices=Choices(warm=False)))
+    return graph, PlanState(compile(graph, limits, Choices(warm=False)))
 
 
 def _resize(case: OpCase, graph: Graph, live: PlanState, size: int) -> None:
@@ -38,22 +44,38 @@ def _resize(case: OpCase, graph: Graph, live: PlanState, size: int) -> None:
 
 
 def _found(graph: Graph, live: PlanState) -> tuple[list[Any], list[Any]]:
-    steps = [step for node in graph.nodes for step in live.described(node.index)]
+    steps = [
+        (kernel, [_UNNUMBERED.sub("", name) for name in names], *rest)
+        for node in graph.nodes
+        for kernel, names, *rest in live.described(node.index)
+    ]
     return steps, [live.tensor(value).shape for value in graph.outputs]
 
 
-def _cases() -> list[Any]:
+def _cases(cases: list[OpCase]) -> list[Any]:
     """The last case of each operator in `make test`, which has most arguments; all of them in `make test-all`."""
-    quick = {case.op: case.name for case in CASES}.values()
-    return [pytest.param(case, id=case.name, marks=() if case.name in quick else pytest.mark.slow) for case in CASES]
+    quick = {case.op: case.name for case in cases}.values()
+    return [pytest.param(case, id=case.name, marks=() if case.name in quick else pytest.mark.slow) for case in cases]
 
 
-@pytest.mark.parametrize("case", _cases())
+@pytest.mark.parametrize("case", _cases(CASES))
 def test_live_plan_equals_fresh_plan(case: OpCase) -> None:
-    graph, live = _planned(case, max(case.sizes))
+    _check_every_size(case)
+
+
+@pytest.mark.parametrize(
+    "case", _cases([case for each in (normalization, reduction, scan, softmax, training) for case in each.CASES])
+)
+def test_it_does_in_stages(case: OpCase) -> None:
+    """Where a short row has fewer threads than the longest one, too, and so takes stages where that takes none."""
+    _check_every_size(case, FEW_TURNS)
+
+
+def _check_every_size(case: OpCase, limits: Limits | None = None) -> None:
+    graph, live = _planned(case, max(case.sizes), limits)
     fresh = {}
     for size in case.sizes:
-        exact, exact_live = _planned(case, size)
+        exact, exact_live = _planned(case, size, limits)
         _resize(case, exact, exact_live, size)
         fresh[size] = _found(exact, exact_live)
 
