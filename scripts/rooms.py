@@ -25,6 +25,7 @@ STYLE = (
 )
 GROUND = (
     "errors",
+    "named_function",
     "option_names",
     "packages",
     "cache_folder",
