@@ -27,6 +27,7 @@ GROUND = (
     "errors",
     "named_function",
     "option_names",
+    "named_function",
     "packages",
     "cache_folder",
     "driver_folder",

@@ -31,7 +31,7 @@ KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "i
 Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
 
 
-class Layout(NamedTuple):
+class ReductionLayout(NamedTuple):
     """A reduction at sizes of its input: its units, and the params that say where their elements lie."""
 
     units: Units
@@ -46,7 +46,9 @@ def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
     return [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
 
 
-def _layout(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> Layout:
+def _layout(
+    x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
+) -> ReductionLayout:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
     if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
         raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
@@ -65,7 +67,7 @@ def _bound(x: LiveTensor, dims: Ints | None) -> Units:
     return _layout_of(x.dtype, x.max_shape, _axes(x, dims)).units
 
 
-def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
+def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
     rank = len(shape)
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
@@ -81,7 +83,7 @@ def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
         "sizes": kept_sizes + padding + sizes,
         "strides": kept_strides + padding + strides,
     }
-    return Layout(units, walk)
+    return ReductionLayout(units, walk)
 
 
 def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
@@ -106,7 +108,7 @@ def _total_dtype(x: LiveTensor, out: LiveTensor) -> str:
 def _reduced(
     code: int,
     x: LiveTensor,
-    layout: Layout,
+    layout: ReductionLayout,
     out: LiveTensor,
     partials: Tensors,
     limits: Limits,

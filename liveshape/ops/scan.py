@@ -17,7 +17,7 @@ from liveshape.ops.shapes import axis_of, ceil_div
 from liveshape.ops.stages import thread_elements
 
 
-class Kernels(NamedTuple):
+class ScanKernels(NamedTuple):
     """Running totals of all of a line; the totals of its parts; and those of a part, given what comes before it."""
 
     whole: Kernel
@@ -25,14 +25,14 @@ class Kernels(NamedTuple):
     carried: Kernel
 
     @classmethod
-    def of(cls, values: str) -> Kernels:
-        """Example: `Kernels.of("pairs")`."""
+    def of(cls, values: str) -> ScanKernels:
+        """Example: `ScanKernels.of("pairs")`."""
         return cls(
             *(Kernel.load("reduction/cumsum", STAGES=stage, OF=values) for stage in ("none", "totals", "carried"))
         )
 
 
-ELEMENTS, PAIRS = Kernels.of("elements"), Kernels.of("pairs")
+ELEMENTS, PAIRS = ScanKernels.of("elements"), ScanKernels.of("pairs")
 MAX_SPAN = 64  # elements of a part, each with a thread
 
 
@@ -78,7 +78,7 @@ def _levels(
     most: int,
     span: int,
     product: bool,
-    kernels: Kernels,
+    kernels: ScanKernels,
 ) -> Iterator[Dispatch]:
     """out = the running totals of x; of long lines, those of the totals of their parts come first."""
     values: dict[str, Any] = {"length": length, "inner": inner, "zero": 0, "PRODUCT": product}
