@@ -10,7 +10,8 @@ if [ -n "${LIVESHAPE_CHROMIUM:-}" ] || [ -e "$home/chromium" ] || [ -e "$home/br
     exit 0
 fi
 echo "No Chromium was found: unpacking one (400 MB) in .venv, for the tests of pages."
-"$python" "$(dirname "$0")/chromium.py" "$home/chromium" ||
+# Pip may still be at work: the package is taken from the checkout.
+PYTHONPATH=$(dirname "$0")/.. "$python" "$(dirname "$0")/chromium.py" "$home/chromium" ||
     PLAYWRIGHT_BROWSERS_PATH=$home/browsers "$python" -m playwright install chromium || {
     echo "Pages are tested in Chromium, and none could be had: install one, or name it in LIVESHAPE_CHROMIUM." >&2
     exit 1
