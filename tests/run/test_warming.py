@@ -14,6 +14,7 @@ from liveshape.device.protocol import Command, CompilesAtDispatch
 from liveshape.errors import DeviceError
 from liveshape.graph import Limits
 from liveshape.kernels import Variant
+from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.language_model import LanguageModel
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
@@ -105,6 +106,16 @@ def test_an_interrupt_ends_both(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt):
         warming.finish(device, kernels, interrupted)
     assert len(device.dispatched) + len(device.another().dispatched) < len(kernels)
+
+
+def test_a_server_warms_up_prompts_and_tokens() -> None:
+    device = Late()
+    runner, _ = load_runner(shipped_model(), device=device, sequences=4)
+    runner.warm_up()
+    names = {variant.kernel.name for variant in device.order}
+    assert {"attention/lane_rows+paged", "sampling/argmax", "sampling/pick"} <= names
+    assert {name.partition("+")[0] for name in names} >= {"q4/gemv", "q4/few_rows"}, "a token and a prompt"
+    runner.close()
 
 
 def test_a_gpu_compiles_at_load() -> None:
