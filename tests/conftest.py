@@ -77,9 +77,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, for the tests of pages: one in a process, since a second one of Playwright's would find its loop."""
+    """Chromium, for the tests of pages. It ends with its module: Playwright's loop runs meanwhile, which a second
+    Playwright and asyncio.run refuse."""
     with chromium() as opened:
         yield opened
 

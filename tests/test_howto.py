@@ -8,7 +8,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent.parent / "docs" / "howto"
 INDEX = FOLDER / "index.md"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path != INDEX)
-QUESTIONS = 39
+QUESTIONS = 40
 _QUESTION = re.compile(r"^(\d+)\. \[(.+)\]\(([\w-]+\.md)#([\w-]+)\)$", re.MULTILINE)
 _ANSWER = re.compile(r"^## (How do I [^\n]+\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 HEAD = 256  # bytes that `foreign_kind` needs
 
 _AGAIN = "download or copy it again"
@@ -60,4 +62,12 @@ def foreign_kind(head: bytes) -> str | None:
         return "a safetensors file: name the folder that has its config.json and tokenizer.json"
     if not any(head):
         return f"full of zeros: {_AGAIN}"
-    return "a text" if all(byte >= 32 or byte in b"\t\n\r" for byte in head[:64]) else None
+    return "a text" if _is_text(head[:64]) else None
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # its last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return all(byte >= 32 or byte in b"\t\n\r" for byte in head)

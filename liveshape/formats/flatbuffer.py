@@ -65,10 +65,10 @@ class FlatbufferReader:
         """
         found = bytes(self.view[4:8])
         wanted = _KNOWN_FILES.get(identifier, "another file")
-        if found and found not in _KNOWN_FILES and (kind := foreign_kind(bytes(self.view[:HEAD]))) is not None:
-            raise FormatError(f"{name}: this is no {wanted.split(' ', 1)[1]}, but {kind}")
         if self.size < 8:
             raise damaged(name, f"{self.size} bytes are too few for a flatbuffer, which takes 8 or more")
+        if found not in _KNOWN_FILES and (kind := foreign_kind(bytes(self.view[:HEAD]))) is not None:
+            raise FormatError(f"{name}: this is no {wanted.split(' ', 1)[1]}, but {kind}")
         if found != identifier:
             known = _KNOWN_FILES.get(found)
             raise FormatError(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ if __name__ == "__main__":
 """
 
 
+def slowly(tokens: Any, logits: Any) -> Any:
+    time.sleep(0.05)
+    return logits
+
+
 @pytest.mark.parametrize("make", [together, serial])
 def test_engines_end_with_their_block(make: Callable[[], Any]) -> None:
     with make() as engine:
@@ -46,7 +52,7 @@ def test_engines_end_with_their_block(make: Callable[[], Any]) -> None:
         with pytest.raises(EngineClosed):
             engine.generate([1])
         with make() as engine:  # the event loop stands until it is closed
-            answer = engine.generate([1], max_tokens=1000)
+            answer = engine.generate([1], max_tokens=1000, logits_processors=[slowly])
         with pytest.raises(EngineClosed):
             await text_of(answer)
 

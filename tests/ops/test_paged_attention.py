@@ -316,7 +316,7 @@ def test_what_does_not_fit_is_named(form: Form, scalars: tuple[int, ...], messag
 
 def test_a_pool_of_broken_pages_is_refused() -> None:
     chain = Chain()
-    q, pool = chain.input((1, 4, 2, 8)), chain.input((1, 50, 2, 8))
+    q, pool = chain.input((1, 4, 2, 8)), chain.input((1, 50, 2, 8), static=True)
     tables = chain.input((4, 4), "int32"), chain.input((2, 3), "int32")
     chain.node(
         "liveshape.paged_attention",
@@ -341,9 +341,9 @@ def test_a_pool_of_broken_pages_is_refused() -> None:
 
 def test_sinks_are_one_for_each_head() -> None:
     chain = Chain()
-    q, pool = chain.input((1, 4, 2, 8)), chain.input((1, 48, 2, 8))
+    q, pool = chain.input((1, 4, 2, 8), static=True), chain.input((1, 48, 2, 8))
     tables = chain.input((4, 4), "int32"), chain.input((2, 3), "int32")
-    sinks, out = chain.input((3,)), chain.tensor((1, 4, 2, 8))
+    sinks, out = chain.input((3,), static=True), chain.tensor((1, 4, 2, 8))
     chain.node("liveshape.paged_attention", q, pool, pool, *tables, 16, 1, 0, 9, 0, None, 0, 0.0, sinks, out)
     with pytest.raises(ShapeError, match=r"sinks \(3,\) of queries with 2 heads"):
         compile(chain.graph(out))

@@ -34,7 +34,7 @@ def is_built() -> bool:
 collect_ignore = [] if has_chromium() and is_built() else ["test_short.py"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gpu_browser() -> Iterator[Browser]:
     with chromium(WEBGPU_FLAGS) as opened:
         yield opened

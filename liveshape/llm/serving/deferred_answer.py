@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -86,8 +86,14 @@ def deferred(
     if all(form is None for form in forms.values()) or not _in_event_loop():
         return generate(prompt, **options)
     check_form(**forms)
-    check(prompt, **{name: value for name, value in options.items() if name not in _COMPILED})
+    others = {name: value for name, value in options.items() if name not in _COMPILED}
+    # The host chooses, as with the grammar: speculative decoding cannot verify that.
+    check(prompt, **{**others, "logits_processors": (*others.get("logits_processors", ()), _unchanged)})
     return DeferredAnswer(lambda: generate(prompt, **options))
+
+
+def _unchanged(tokens: Sequence[int], logits: Any) -> Any:
+    return logits
 
 
 def _in_event_loop() -> bool:
