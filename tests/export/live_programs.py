@@ -239,6 +239,26 @@ class Recent(nn.Module):
         return self.rows.mean(0), self.count + 1
 
 
+class Cached(Total):
+    """State that an operator writes in place, beside state of which operators make the next value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Registers torch.ops.llama.sdpa_with_kv_cache.
+        from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
+
+        self.register_buffer("keys", torch.zeros(1, 12, 1, 4))
+        self.register_buffer("values", torch.zeros(1, 12, 1, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length = x.reshape(1, x.shape[0], 1, 4), x.shape[0]
+        y = torch.ops.llama.sdpa_with_kv_cache(
+            rows, rows * 2, rows * 3, self.keys, self.values, 2, length, None, 0.0, True, None
+        )
+        self.total.add_(x.sum(0))
+        return y.reshape(length, 4) + self.total
+
+
 @dataclass(frozen=True)
 class LiveProgram:
     """A program with a dynamic size, which is the first dimension of every input unless `axis` says otherwise."""
@@ -294,6 +314,7 @@ PROGRAMS = {
     "returned": program(Returned, (None, 4), most=9),
     "late": program(Late, (None, 4), most=9),
     "recent": program(Recent, (None, 4), most=9),
+    "cached": program(Cached, (None, 4), most=9),
 }
 
 

@@ -95,7 +95,7 @@ def test_comparisons_of_passes_leave_sizes_as_they_are() -> None:
 
 def test_overrides_are_put_back_and_wait_for_each_other() -> None:
     program, _, _ = exported()
-    names = ("SqueezeUnsqueezeInputs", "FuseViewCopyTransform")
+    names = ("SqueezeUnsqueezeInputs", "FuseViewCopyTransform", "VkGraphBuilder")
     before = [getattr(vulkan_preprocess, name) for name in names]
     graphs = {name: entry.get_graphs_fn for name, entry in fusable_patterns.items()}
     inside, seen = threading.Event(), []

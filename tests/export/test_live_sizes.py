@@ -19,6 +19,7 @@ QUICK = (
     "squeezed",
     "between",
     "before",
+    "cached",
 )
 
 

@@ -13,7 +13,7 @@ from torch.export import Dim
 from liveshape.export.module import torch_export as road
 from liveshape.export.module.symbolic_shapes import _guards
 from liveshape.formats import Signature, open_program
-from liveshape.formats.signature import MAX_GUARDS, read_signatures
+from liveshape.formats.signature import MAX_GUARDS, read_signatures, signature_text
 from tests.formats.test_signature import method, tensor
 
 X = ["L['x']", "L['xs'][0]"]
@@ -49,7 +49,7 @@ class Nested(torch.nn.Module):
 
 def text_of(module: torch.nn.Module, args: tuple[Any, ...], shapes: Any) -> str:
     source = road.ModuleSource(module, args, shapes)
-    return road._signature(source, road._traced(source))
+    return signature_text({"forward": road._signature(source, road._traced(source))})
 
 
 @pytest.mark.parametrize("form", ["mapping", "row", "collection"])

@@ -1,6 +1,7 @@
 """What of ExecuTorch and torch is replaced while a program of ours is lowered, and put back afterwards.
 
-Two passes take every size for a number. Two searches make up most of the time of a small program: patterns of rotary
+Two passes take every size for a number, and the writer of graphs takes no buffer that operators write in place beside
+one of which they make the next value. Two searches make up most of the time of a small program: patterns of rotary
 embeddings are exported anew for every delegate, and torch walks its whole registry of operators dozens of times.
 Another thread that lowers with ExecuTorch meanwhile gets what it would have got, for programs of static sizes.
 """
@@ -18,6 +19,7 @@ from executorch.backends.transforms.fuse_view_copy import FuseViewCopyTransform
 from executorch.backends.vulkan import vulkan_preprocess
 from executorch.backends.vulkan._passes import SqueezeUnsqueezeInputs
 from executorch.backends.vulkan.patterns import fusable_patterns
+from executorch.backends.vulkan.serialization.vulkan_graph_builder import VkGraphBuilder
 from torch._export import utils as registry
 from torch.fx import GraphModule, Node
 
@@ -46,6 +48,15 @@ class FuseViewsOfKnownSizes(FuseViewCopyTransform):
         return views
 
 
+class AliasingGraphBuilder(VkGraphBuilder):
+    """Writes graphs in which a buffer may be its own next value, which needs no alias."""
+
+    def __init__(self, program: Any, *args: Any, **options: Any) -> None:
+        super().__init__(program, *args, **options)
+        for name in program.graph_signature.inputs_to_buffers:
+            self.buffer_mutation_inputs.pop(name, None)
+
+
 @contextmanager
 def overrides(program: Any) -> Iterator[None]:
     """While an exported program is lowered; one program of a process at a time.
@@ -55,6 +66,7 @@ def overrides(program: Any) -> Iterator[None]:
     with _lowering, ExitStack() as stack:
         stack.enter_context(_replaced(vulkan_preprocess, "SqueezeUnsqueezeInputs", SqueezeStaticInputs))
         stack.enter_context(_replaced(vulkan_preprocess, "FuseViewCopyTransform", FuseViewsOfKnownSizes))
+        stack.enter_context(_replaced(vulkan_preprocess, "VkGraphBuilder", AliasingGraphBuilder))
         registry._materialize_cpp_cia_ops()
         stack.enter_context(_replaced(registry, "_materialize_cpp_cia_ops", lambda: None))
         graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from executorch.backends.vulkan._passes import RemoveRedundantOpsTransform
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
+from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch.fx import Node
 
 _TAG = "delegation_tag"
@@ -21,8 +23,9 @@ Review = Callable[[list[Node], int], None]
 class TensorPartitioner(Partitioner):
     """ExecuTorch's VulkanPartitioner, less the partitions that a delegate cannot be made of.
 
-    Those that compute numbers alone, or tensors of numbers and constants alone, stay outside. `review` sees what stays
-    outside and the number of delegates, before any of them is compiled.
+    Those that compute numbers alone, or tensors of numbers and constants alone, stay outside. A delegate that owns a
+    buffer of which another operator makes the next value gets `alias_buffer_mutations`: its file would not say where
+    that comes from. `review` sees what stays outside and the number of delegates, before any of them is compiled.
 
     Example: `to_edge_transform_and_lower(program, partitioner=[TensorPartitioner({}, lambda outside, count: None)])`.
     """
@@ -30,6 +33,7 @@ class TensorPartitioner(Partitioner):
     def __init__(self, options: Mapping[str, Any], review: Review) -> None:
         self._vulkan = VulkanPartitioner(dict(options))
         self.delegation_spec = self._vulkan.delegation_spec
+        self._aliasing = VulkanPartitioner({**options, "alias_buffer_mutations": True}).delegation_spec
         self._review = review
 
     def ops_to_not_decompose(self, program: Any) -> Any:
@@ -55,6 +59,9 @@ class TensorPartitioner(Partitioner):
         tag_mutated_buffer(program)
         for node in _shared_buffers(program):
             node.meta.pop(_TAG, None)
+        for value, buffer in _next_values(program):
+            if buffer.meta.get(_TAG) in tags and _origin(value) is not buffer:
+                tags[buffer.meta[_TAG]] = self._aliasing
         outside = [node for node in program.graph.nodes if node.op == "call_function" and _TAG not in node.meta]
         self._review(outside, len(tags))
         return PartitionResult(tagged_exported_program=program, partition_tags=tags)
@@ -66,21 +73,44 @@ def _shared_buffers(program: Any) -> list[Node]:
     A delegate that owned one would keep the next value to itself. Nor may it own one of which the old value is read
     when the next one was computed, since it drops the copies in between.
     """
-    signature = program.graph_signature
-    nodes = {node.name: node for node in program.graph.nodes}
     order = {node: place for place, node in enumerate(program.graph.nodes)}
-    buffers = {target: nodes[name] for name, target in signature.inputs_to_buffers.items() if name in nodes}
     shared = []
-    for result, target in signature.buffers_to_mutate.items():
-        value, buffer = nodes[result], buffers[target]
+    for value, buffer in _next_values(program):
         touching = [value, *(user for user in (*buffer.users, *value.users) if user.op != "output")]
-        source = value
-        while source.target in _DROPPED:
-            source = source.args[1 if source.target in _COPIES else 0]
-        is_shared = len({user.meta.get(_TAG) for user in touching}) > 1 or result in signature.user_outputs
+        source = _copied(value)
+        is_returned = value.name in program.graph_signature.user_outputs
+        is_shared = len({user.meta.get(_TAG) for user in touching}) > 1 or is_returned
         if is_shared or source.op == "placeholder" or _last_read(buffer, order) > order[source]:
             shared.append(buffer)
     return shared
+
+
+def _next_values(program: Any) -> list[tuple[Node, Node]]:
+    """The next value of each buffer that changes, and the buffer."""
+    signature = program.graph_signature
+    nodes = {node.name: node for node in program.graph.nodes}
+    buffers = {target: nodes[name] for name, target in signature.inputs_to_buffers.items() if name in nodes}
+    return [(nodes[result], buffers[target]) for result, target in signature.buffers_to_mutate.items()]
+
+
+def _copied(value: Node) -> Node:
+    """What a value is, less the copies that a delegate drops."""
+    while value.target in _DROPPED:
+        value = value.args[1 if value.target in _COPIES else 0]
+    return value
+
+
+def _origin(value: Node) -> Node:
+    """What a value was before operators wrote into it: a cache that operators write in place is its own next value."""
+    value = _copied(value)
+    while value.target is operator.getitem and value.args[0].target is auto_functionalized_v2:
+        call, place = value.args
+        # The bases are the last results.
+        base = place - len(call.meta["val"]) + len(call.kwargs["_all_bases"])
+        if base < 0:
+            break
+        value = _copied(call.kwargs["_all_bases"][base])
+    return value
 
 
 def _last_read(buffer: Node, order: Mapping[Node, int]) -> int:

@@ -123,9 +123,7 @@ def _own_storage(program: Any) -> None:
 
 
 def _delegated(program: Any, constants: Mapping[str, Any], half: bool, review: Review) -> Any:
-    # Without alias_buffer_mutations a file does not say which outputs a buffer takes its next value from.
-    options = {"alias_buffer_mutations": True, **({"force_fp16": True} if half else {})}
-    partitioner = TensorPartitioner(options, review)
+    partitioner = TensorPartitioner({"force_fp16": True} if half else {}, review)
     # ExecuTorch's own check of operators fixes dynamic dimensions, and refuses operators that have a kernel here.
     config = EdgeCompileConfig(_check_ir_validity=False)
     try:
