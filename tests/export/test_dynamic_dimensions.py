@@ -20,8 +20,10 @@ from liveshape.errors import UnsupportedError
 from liveshape.export.module.dynamic_dimensions import LegalSizes, legal_sizes
 from liveshape.export.module.executorch_overrides import overrides
 from liveshape.export.module.size_decisions import shape_env_of, sizes_stay_dynamic
+from liveshape.export.module.tensor_partitions import _refuse_old_reads
 from liveshape.export.module.torch_export import ModuleSource, _refuse_unwritable, _signature, lower
 from liveshape.export.module.trace_advice import refuse_experts
+from tests.export.live_programs import Cached
 
 
 class Two(nn.Module):
@@ -165,6 +167,22 @@ def test_what_to_write_instead(tmp_path: Path) -> None:
     )
     assert 'experts_implementation="batched_mm"' in message
     refuse_experts(Experts(), torch.export.export(Experts(), (torch.ones(8),)))  # histc of one's own may stay
+
+
+class OldKeys(Cached):
+    def forward(self, x: torch.Tensor) -> Any:
+        old = self.keys.clone()
+        return super().forward(x), old * 2
+
+
+def test_an_old_value_of_what_is_written_in_place_is_refused() -> None:
+    fresh, old = (torch.export.export(each(), (torch.ones(3, 4),)).run_decompositions({}) for each in (Cached, OldKeys))
+    _refuse_old_reads(old)  # outside of delegates copies are kept
+    for node in (*fresh.graph.nodes, *old.graph.nodes):
+        node.meta["delegation_tag"] = "tag0"
+    _refuse_old_reads(fresh)
+    with pytest.raises(UnsupportedError, match=r"sdpa_with_kv_cache\.default writes keys in place, and clone would"):
+        _refuse_old_reads(old)
 
 
 def test_operators_that_no_file_can_call() -> None:

@@ -15,6 +15,8 @@ from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
 from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch.fx import Node
 
+from liveshape.errors import UnsupportedError
+
 _TAG = "delegation_tag"
 _DROPPED, _COPIES = RemoveRedundantOpsTransform.redundant_ops, RemoveRedundantOpsTransform._src_arg1_ops
 Review = Callable[[list[Node], int], None]
@@ -59,6 +61,7 @@ class TensorPartitioner(Partitioner):
         tag_mutated_buffer(program)
         for node in _shared_buffers(program):
             node.meta.pop(_TAG, None)
+        _refuse_old_reads(program)
         for value, buffer in _next_values(program):
             if buffer.meta.get(_TAG) in tags and _origin(value) is not buffer:
                 tags[buffer.meta[_TAG]] = self._aliasing
@@ -111,6 +114,27 @@ def _origin(value: Node) -> Node:
             break
         value = _copied(call.kwargs["_all_bases"][base])
     return value
+
+
+def _refuse_old_reads(program: Any) -> None:
+    """Raise for a value that an operator of a delegate writes in place and that others read as it was before.
+
+    A delegate drops copies and orders operators by what they read, so they would read the next value.
+    """
+    for call in program.graph.nodes:
+        if call.target is not auto_functionalized_v2 or _TAG not in call.meta:
+            continue
+        for base in call.kwargs["_all_bases"]:
+            readers = [user.name for user in base.users if user is not call and user.op != "output"]
+            if readers:
+                origin = _origin(base).name
+                name = program.graph_signature.inputs_to_buffers.get(origin, origin)
+                raise UnsupportedError(
+                    f"{call.args[0]} writes {name} in place, and {', '.join(readers)} would read what it was before, "
+                    "which a delegate does not keep: read it after it is written, or write it with operators of torch "
+                    "(self.cache.copy_(...)), which keep the old value",
+                    tuple(("node", reader) for reader in readers),
+                )
 
 
 def _last_read(buffer: Node, order: Mapping[Node, int]) -> int:
