@@ -109,9 +109,13 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {"mobilenet_v2": mobilenet_v2, "r
 
 
 def made(name: str) -> nn.Module:
-    """A network of repeating weights, scaled so that activations neither explode nor vanish."""
+    """A network of repeating weights."""
     torch.manual_seed(0)
-    model = NETWORKS[name]()
+    return repeat_weights(NETWORKS[name]())
+
+
+def repeat_weights(model: nn.Module) -> nn.Module:
+    """Repeating weights, scaled so that activations neither explode nor vanish."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
