@@ -28,6 +28,7 @@ fn group_index(group: vec3<u32>, grid: vec3<u32>) -> u32 {
 
 
 _MAKING = threading.RLock()
+_RUN = 16  # of a thread where threads are few: common/each_in_runs.wgsl
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class Variant:
     segment_bytes: int
     group_size: int
     unit_threads: int = 1  # that cooperate on a unit
+    run: int = 1  # of what is to be done for each, that a thread does
     subgroup: int = 0  # its size, where the kernel has a text with shuffles
     rounds: tuple[bool, ...] = ()  # per binding, whether stores round to bfloat16; none if empty
     siblings: tuple[Variant, ...] = ()  # what other live segments and positions would choose
@@ -148,6 +150,9 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
         # Partial results combine in halves, so a limit between two powers of two is the lower one.
         most = 1 << (max(limits.max_cooperating_threads, 1).bit_length() - 1)
         unit_threads = chosen["UNIT_THREADS"] = min(chosen["UNIT_THREADS"], group_size, most)
+    run = 1 if limits.has_many_threads or "THREAD_RUN" not in kernel.constants else _RUN
+    if run > 1:
+        chosen = chosen | {"THREAD_RUN": run}
     constants = {name: default for name, (_, default) in kernel.constants.items()} | chosen | {"WG": group_size}
     literals = {
         name: value if name == "VEC" else _literal(kernel.constants[name][0], value)
@@ -163,6 +168,7 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
         segment_bytes(limits),
         group_size,
         unit_threads,
+        run,
         limits.subgroup if kernel.has_subgroup_text and unit_threads <= kernel.max_shuffled else 0,
         rounds if any(rounds) else (),
     )

@@ -286,7 +286,7 @@ class PlanState:
         if variant is None:
             variant = self._variants[key] = specialize(dispatch, self.plan.limits)
         if dispatch.threads is not None:
-            groups = -(-dispatch.threads // variant.group_size)
+            groups = -(-dispatch.threads // (variant.group_size * variant.run))
         elif dispatch.cooperative_units is not None:
             groups = -(-dispatch.cooperative_units * variant.unit_threads // variant.group_size)
         else:

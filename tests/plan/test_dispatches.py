@@ -13,6 +13,7 @@ from liveshape.graph import Limits
 from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import simplified
 from liveshape.plan.compiling import compile
+from liveshape.plan.plan_state import PlanState
 from liveshape.run.executor import Executor
 from liveshape.tools.measuring.random_llamas import Llama, Shape, llama_graph
 from tests.support.chains import Chain
@@ -104,3 +105,19 @@ def test_formats_of_gguf_files_take_no_more(mix: str, more: int, activations: st
     for limits in (MORE, EIGHT, SOFTWARE):
         found, plain = (kernels_of(3, rows, limits, None, activations, each) for each in (mix, None))
         assert found.total() == plain.total() + more, (found - plain, plain - found)
+
+
+def test_a_thread_does_a_run_where_threads_are_few() -> None:
+    """A workgroup costs more there than what its threads do once; nothing of it is in the text of other devices."""
+    chain = Chain()
+    x, statistic = chain.input((1, 8, 5000)), chain.input((8,))
+    outputs = tuple(chain.tensor(shape) for shape in (x.max_shape, (0,), (0,)))
+    chain.node("aten._native_batch_norm_legit_no_training.default", x, *[statistic] * 4, 0.1, 1e-5, outputs)
+    threads, texts = [], []
+    for limits in (Limits(), Limits(max_cooperating_threads=4)):
+        live = PlanState(compile(chain.graph(outputs[0]), limits))
+        ((variant, _, _, grid),) = live.steps(live.nodes[0], lambda node, request: 0)
+        threads.append(variant.group_size * grid[0])
+        texts.append(variant.source)
+    assert threads == [157 * 64, 10 * 64], "a thread for each of 10,000 vectors, or for 16"
+    assert ["+= WG) {" in text for text in texts] == [False, True]

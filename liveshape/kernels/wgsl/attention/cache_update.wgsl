@@ -56,4 +56,4 @@ fn each(i: u32) {
 #endif
 }
 
-#include common/each
+#include common/each_in_runs

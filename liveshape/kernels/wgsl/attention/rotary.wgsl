@@ -109,4 +109,4 @@ fn each(index: u32) {
     }
 }
 
-#include common/each
+#include common/each_in_runs

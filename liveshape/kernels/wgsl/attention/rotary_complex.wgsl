@@ -19,4 +19,4 @@ fn each(i: u32) {
     out[i] = vec2<T>(value * angle.x + vec2<f32>(-value.y, value.x) * angle.y);
 }
 
-#include common/each
+#include common/each_in_runs

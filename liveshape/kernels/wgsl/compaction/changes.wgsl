@@ -17,4 +17,4 @@ fn each(i: u32) {
     counts[i] = select(0, 1, i == 0u || key != before || (FLOATS && key == NAN_KEY));
 }
 
-#include common/each
+#include common/each_in_runs

@@ -18,4 +18,4 @@ fn each(i: u32) {
     counts[i] = select(1, 0, x[walk(i)] == T(0));
 }
 
-#include common/each
+#include common/each_in_runs

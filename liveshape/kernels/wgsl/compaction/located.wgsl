@@ -17,4 +17,4 @@ fn each(i: u32) {
     out[i] = i32(element_of(i));
 }
 
-#include common/each
+#include common/each_in_runs

@@ -7,4 +7,4 @@ fn each(i: u32) {
     out[i] = x[walk(at * params.inner + i % params.inner)];
 }
 
-#include common/each
+#include common/each_in_runs

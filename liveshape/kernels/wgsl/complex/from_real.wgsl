@@ -12,4 +12,4 @@ fn each(i: u32) {
     out[i] = vec2<f32>(f32(x[i]), 0.0);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -34,4 +34,4 @@ fn each(i: u32) {
     out[i] = vec2<f32>(x[2u * source], sign * x[2u * source + 1u]);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -25,4 +25,4 @@ fn each(i: u32) {
     }
 }
 
-#include common/each
+#include common/each_in_runs

@@ -16,4 +16,4 @@ fn each(i: u32) {
     twiddles[i] = vec2<f32>(turn.x, -params.clockwise * turn.y);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -18,4 +18,4 @@ fn each(i: u32) {
     out[i] = select(T(0), x[i], kept);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -16,4 +16,4 @@ fn each(i: u32) {
     out[i] = vec2<T>((place + params.offset) * params.stride);
 }
 
-#include common/each
+#include common/each_in_runs

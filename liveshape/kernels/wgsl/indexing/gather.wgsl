@@ -26,4 +26,4 @@ fn each(i: u32) {
     out[i] = x[u32(at) * params.stride + walk(i)];
 }
 
-#include common/each
+#include common/each_in_runs

@@ -26,4 +26,4 @@ fn each(i: u32) {
     out[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner] = values[walk(i)];
 }
 
-#include common/each
+#include common/each_in_runs

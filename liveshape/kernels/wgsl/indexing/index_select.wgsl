@@ -37,4 +37,4 @@ fn each(i: u32) {
     out[i] = x[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner];
 }
 
-#include common/each
+#include common/each_in_runs

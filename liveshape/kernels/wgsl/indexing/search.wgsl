@@ -43,4 +43,4 @@ fn each(i: u32) {
     out[i] = i32(low);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -15,4 +15,4 @@ fn each(i: u32) {
     out[i] = packed(vec4<i32>(x[i]));
 }
 
-#include common/each
+#include common/each_in_runs

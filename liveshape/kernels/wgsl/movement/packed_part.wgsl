@@ -50,4 +50,4 @@ fn each(i: u32) {
     out[at] = word;
 }
 
-#include common/each
+#include common/each_in_runs

@@ -31,4 +31,4 @@ fn each(i: u32) {
     out[u32(offsets.y)] = x[u32(offsets.x)];
 }
 
-#include common/each
+#include common/each_in_runs

@@ -21,4 +21,4 @@ fn each(i: u32) {
     out[i] = vec4<TOut>(four);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -31,4 +31,4 @@ fn each(i: u32) {
     out[i] = V(value);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -22,4 +22,4 @@ fn each(i: u32) {
     out[i] = vec4<TOut>(values);
 }
 
-#include common/each
+#include common/each_in_runs

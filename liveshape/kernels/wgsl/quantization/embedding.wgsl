@@ -52,4 +52,4 @@ fn each(i: u32) {
     out[i] = T(value);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -26,4 +26,4 @@ fn each(i: u32) {
     out[i] = select(value * (1.0 / step), rounded * step, is_number(value * (1.0 / step)));
 }
 
-#include common/each
+#include common/each_in_runs

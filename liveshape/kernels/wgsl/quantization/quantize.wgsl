@@ -22,4 +22,4 @@ fn each(i: u32) {
     out[i] = packed(codes);
 }
 
-#include common/each
+#include common/each_in_runs

@@ -35,4 +35,4 @@ fn each(i: u32) {
     }
 }
 
-#include common/each
+#include common/each_in_runs

@@ -29,4 +29,4 @@ fn each(i: u32) {
     second[i] = vec4<TMoment>(square);
 }
 
-#include common/each
+#include common/each_in_runs
