@@ -23,7 +23,7 @@ from liveshape.device.subgroups import LANES, LEAST_LANES, LEAST_SUBGROUP, neigh
 from liveshape.device.tint import matrix_shapes, with_extensions
 from liveshape.errors import DeviceError
 from liveshape.formats.source import FileRange
-from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired, RoundedConstant
+from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired, RoundedConstant, ScaledConstant
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
@@ -329,7 +329,7 @@ def described(constant: ConstantSource) -> list[Any] | None:
     """Where the bytes of a constant lie in files, for `web/src/constants.js`; None if some do not, or are rounded."""
     if isinstance(constant, FileRange):
         return ["range", constant.path, constant.start, constant.nbytes]
-    if isinstance(constant, (memoryview, RoundedConstant)):
+    if isinstance(constant, (memoryview, RoundedConstant, ScaledConstant)):
         return None
     if isinstance(constant, Interleaved):
         sources = [described(source) for source in constant.sources]

@@ -1,4 +1,5 @@
-"""The data of a constant: bytes of the file, those of several interleaved into one, in another order, or rounded.
+"""The data of a constant: bytes of the file, those of several interleaved into one, in another order, rounded or
+scaled.
 
 All but the bytes of the file are made as they are asked for, slice by slice, and of each other.
 """
@@ -6,6 +7,7 @@ All but the bytes of the file are made as they are asked for, slice by slice, an
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +83,40 @@ class RoundedConstant:
         numbers = memoryview(bytes(self.source[start // 2 * 4 : -(-stop // 2) * 4])).cast("f")
         made = struct.pack(f"<{len(numbers)}e", *numbers)
         return memoryview(made)[start % 2 : start % 2 + stop - start]
+
+
+@dataclass(frozen=True)
+class ScaledConstant:
+    """A constant of float32 numbers, each run of them times a factor; the factors begin anew after the last of them.
+
+    Uploads multiply by numpy (run/arrays.py), which is faster.
+
+    >>> ones = memoryview(struct.pack("<6f", *[1.0] * 6))
+    >>> ScaledConstant(ones, (2.0, 3.0), 2)[4:20].cast("f").tolist()
+    [2.0, 3.0, 3.0, 2.0]
+    """
+
+    source: memoryview
+    factors: tuple[float, ...]
+    run: int
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(len(self))
+        first, last = start // 4, -(-stop // 4)
+        numbers = memoryview(bytes(self.source[first * 4 : last * 4])).cast("f")
+        scaled = array("f", (number * self.factor_of(place) for place, number in enumerate(numbers, first)))
+        return memoryview(scaled.tobytes())[start % 4 : start % 4 + stop - start]
+
+    def factor_of(self, place: int) -> float:
+        """The factor of a number.
+
+        >>> ScaledConstant(memoryview(bytes(8)), (2.0, 3.0), 1).factor_of(1)
+        3.0
+        """
+        return self.factors[place // self.run % len(self.factors)]
 
 
 @dataclass(frozen=True)
@@ -162,7 +198,7 @@ def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
     return result
 
 
-Constant = memoryview | Transposed | Interleaved | RoundedConstant
+Constant = memoryview | Transposed | Interleaved | RoundedConstant | ScaledConstant
 ConstantSource = Constant | Paired
 
 

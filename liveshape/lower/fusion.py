@@ -2,8 +2,8 @@
 
 `FUSIONS` is the table: the operator that anchors a pattern, the fused ones, and the function that knows its conditions.
 The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie in one basic block.
-The first rows are quantized weights that a file writes as several operators (`weight_patterns.py`): they alone change
-the last bits of a result.
+The first rows are quantized weights that a file writes as several operators (`weight_patterns.py`) and the batch norms
+of convolutions (`convolution_patterns.py`): they alone change the last bits of a result.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
+from liveshape.lower.convolution_patterns import FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
@@ -204,6 +205,7 @@ def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Rep
 
 FUSIONS = (
     *DEQUANTIZED_WEIGHTS,
+    FOLDED_NORMS,
     Fusion(
         "SwiGLU, in the epilogue of its two linears if they are of 4 bits",
         frozenset({SIGMOID}),

@@ -26,6 +26,10 @@ PERMUTE = "aten.permute_copy.default"
 VIEW = "aten.view_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
+CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
+BATCH_NORM = frozenset(
+    {"aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out"}
+)
 LINEAR_Q4 = "et_vk.linear_q4gsw.default"
 LINEAR_DQ8CA_Q4 = "et_vk.linear_dq8ca_q4gsw.default"
 EMBEDDING = frozenset({"aten.embedding.default", "aten::embedding.out"})

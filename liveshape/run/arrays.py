@@ -10,7 +10,7 @@ import numpy as np
 
 from liveshape.errors import InputError, ShapeError
 from liveshape.graph import Shape, SymInt, Tensor
-from liveshape.graph.constants import RoundedConstant, all_bytes, pieces
+from liveshape.graph.constants import RoundedConstant, ScaledConstant, all_bytes, pieces
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.run.bfloat16 import rounded, to_float32
 
@@ -298,9 +298,25 @@ def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
         for piece in _in_fours(pieces(constant.source, _CHUNK * 4), 4):
             yield stored(np.frombuffer(piece, "<f4").astype(np.float16), tensor, half)
         return
+    if isinstance(constant, ScaledConstant):
+        for piece in _scaled(constant):
+            yield stored(piece, tensor, half)
+        return
     size = file_dtype(tensor.dtype).itemsize
     for piece in _in_fours(pieces(constant, _CHUNK * size), size):
         yield stored(from_file(piece, tensor.dtype), tensor, half)
+
+
+def _scaled(constant: ScaledConstant) -> Iterator[Any]:
+    """Numbers times their factors, in float64 and rounded once."""
+    factors, run, begin = np.array(constant.factors), constant.run, 0
+    for piece in _in_fours(pieces(constant.source, _CHUNK * 4), 4):
+        numbers = np.frombuffer(piece, "<f4")
+        end = begin + numbers.size
+        first, last = begin // run, -(-end // run)
+        each = np.repeat(factors[np.arange(first, last) % factors.size], run)
+        yield (numbers * each[begin - first * run : end - first * run]).astype(np.float32)
+        begin = end
 
 
 def _in_fours(parts: Iterable[Any], size: int) -> Iterator[Any]:
