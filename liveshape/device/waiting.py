@@ -106,6 +106,7 @@ class Pace:
 
     def ended(self) -> None:
         """The device is idle: update the estimate."""
-        if self._groups:
-            took = (time.perf_counter() - self._since) / self._groups
-            self._seconds, self._groups = max(took, 0.9 * self._seconds), 0
+        groups, self._groups = self._groups, 0  # another thread may see the same end
+        if groups:
+            took = (time.perf_counter() - self._since) / groups
+            self._seconds = max(took, 0.9 * self._seconds)

@@ -102,38 +102,52 @@ class Transfer:
 
     def wait(self) -> list[Any]:
         """Wait for the arrays."""
-        if self._arrays is None:
-            assert self._source is not None
-            buffer, readers = self._source
-            mark = object()
-            readers.add(mark)
+        mark = object()
+        buffer = self._register(mark)
+        if buffer is not None:
             try:
                 data = self._device.read(buffer, self._nbytes)
             except DeviceError:
                 if self._arrays is None:
                     raise
                 return self._arrays  # another thread read them, and the buffer was freed
-            readers.discard(mark)
-            self._arrays = self._restored(data)
+            self._unregister(mark, data)
+        assert self._arrays is not None
         return self._arrays
 
     async def wait_async(self) -> list[Any]:
         """Async `wait`."""
-        if self._arrays is None:
-            assert self._source is not None
-            buffer, readers = self._source
-            mark = object()
-            readers.add(mark)
+        mark = object()
+        buffer = self._register(mark)
+        if buffer is not None:
             try:
                 data = await self._device.read_async(buffer, self._nbytes)
             except DeviceError:
                 if self._arrays is None:
                     raise
                 return self._arrays  # another thread read them, and the buffer was freed
-            readers.discard(mark)
-            if self._arrays is None:
-                self._arrays = self._restored(data)
+            self._unregister(mark, data)
+        assert self._arrays is not None
         return self._arrays
+
+    def _register(self, mark: object) -> Buffer | None:
+        """The buffer to read, which no call reuses until `_unregister`; None if the arrays are there."""
+        if self._arrays is not None:
+            return None
+        assert self._source is not None
+        buffer, readers = self._source
+        readers.add(mark)
+        # Looked at once more: a call that found no reader has read the arrays itself, then submitted into the buffer.
+        if self._arrays is None:
+            return buffer
+        readers.discard(mark)
+        return None
+
+    def _unregister(self, mark: object, data: Any) -> None:
+        assert self._source is not None
+        if self._arrays is None:
+            self._arrays = self._restored(data)
+        self._source[1].discard(mark)
 
     def _restored(self, data: Any) -> list[Any]:
         return [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
