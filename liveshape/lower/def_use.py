@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from liveshape.graph import Graph, Node, Tensor, Value
+from liveshape.lower.live_sizes import LiveSizes
 from liveshape.lower.pattern_operators import VIEW
 
 
@@ -23,6 +25,11 @@ class DefUse:
                 self.consumers.setdefault(value, []).append(node)
         self._outputs = {value for value in graph.outputs if isinstance(value, Value)}
         self._regions = graph.regions()
+
+    @cached_property
+    def sizes(self) -> LiveSizes:
+        """The live sizes of its tensors, as products of what is not known."""
+        return LiveSizes(self.graph)
 
     def in_basic_block(self, nodes: Sequence[Node]) -> bool:
         """Whether the nodes lie in one basic block: no jump leads into or out of it between them."""

@@ -18,6 +18,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
 from liveshape.lower.convolution_patterns import FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
+from liveshape.lower.layout_patterns import LAYOUTS
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
     ADD,
@@ -39,8 +40,9 @@ from liveshape.lower.pattern_operators import (
     UPDATE,
     VIEW,
 )
+from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import NO_VALUES, residual_layer, rms_norm_layer, rotary_layers
-from liveshape.lower.rewriting import rewritten
+from liveshape.lower.rewriting import rewritten, without_orphans
 from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
 
@@ -50,7 +52,7 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     Example: `fuse(graph, device.limits)`.
     """
     limits = limits or Limits()
-    for fusion in FUSIONS:
+    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS):
         graph = applied(fusion, graph, limits)
     return graph
 
@@ -75,13 +77,13 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
         gone |= touched
         for each in found:
             label = " + ".join(dict.fromkeys((each.nodes[0].label, each.nodes[-1].label)))
-            sources = united(source for node in each.nodes for source in node.sources)
+            sources = united(source for node in (*each.nodes, *each.absorbed) for source in node.sources)
             replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args, sources)
             made += each.made
     if not replaced:
         return graph
     rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
-    return rewritten(graph, rows, made)
+    return without_orphans(rewritten(graph, rows, made), gone)
 
 
 def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:

@@ -13,13 +13,17 @@ from liveshape.lower.def_use import DefUse
 
 @dataclass(frozen=True)
 class Replacement:
-    """A node of `operator` at the place of one of `nodes`, which all go; `made` are tensors that it brings along."""
+    """A node of `operator` at the place of one of `nodes`, which all go; `made` are tensors that it brings along.
+
+    What `absorbed` nodes do it does, too: they go where nothing else reads their results.
+    """
 
     place: Node
     operator: str
     nodes: tuple[Node, ...]
     args: tuple[Any, ...]
     made: tuple[Tensor, ...] = ()
+    absorbed: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)

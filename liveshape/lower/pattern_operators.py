@@ -62,3 +62,34 @@ RMS_NORM_LAYERS = {
     for name, entry in OPS.items()
     if entry.traits.product is not None and entry.traits.product.normed
 }
+
+
+def spelled(*names: str) -> frozenset[str]:
+    """Operators of aten by their names alone: every overload, and how an outer program calls it.
+
+    >>> sorted(spelled("bmm"))
+    ['aten.bmm.default', 'aten::bmm.out']
+    """
+    return frozenset(name for name in OPS if name.startswith("aten") and name.replace("::", ".").split(".")[1] in names)
+
+
+# However they are spelled
+PERMUTES = spelled("permute_copy", "permute")
+TRANSPOSES = spelled("transpose_copy", "transpose", "t_copy", "t")
+EXPANDS = spelled("expand_copy")
+SLICES = spelled("slice_copy")
+SELECTS = spelled("select_copy")
+SPLITS = spelled("split_copy", "split_with_sizes_copy", "unbind_copy", "chunk")
+VIEWS = frozenset(name for name, entry in OPS.items() if entry.run is OPS[VIEW].run)
+MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
+ADDMM = spelled("addmm")
+# Whose result has the shape of the first argument, or that to which all of them broadcast
+OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "eq", "logical_not", "gelu", "relu", "sigmoid")
+BROADCAST = spelled("mul", "div", "add", "sub", "where", "masked_fill")
+# Of live scalars
+SCALAR_PRODUCTS = frozenset({"mul", "executorch_prim::mul.Scalar"})
+SCALAR_QUOTIENTS = frozenset({"floordiv", "executorch_prim::floordiv.Scalar", "executorch_prim::floordiv.int"})
+
+# Layout
+PERMUTED_VIEW = "liveshape.permuted_view"
+CLONE = "aten.clone.default"

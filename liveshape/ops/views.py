@@ -10,7 +10,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
-from liveshape.ops.moved_rows import squeezed, unsqueezed, viewed
+from liveshape.ops.moved_rows import permuted, squeezed, unsqueezed, viewed
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import axis_of, resolve_sizes
@@ -63,6 +63,13 @@ def squeeze_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 def unsqueeze_copy(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank + 1)
     out.shape = (*x.shape[:axis], 1, *x.shape[axis:])
+    yield from copy_values(x, out)
+
+
+@op("liveshape.permuted_view", alias=True, rows=permuted, reads_as_written=True)
+def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+    """A permute that moves nothing but dimensions of one."""
+    out.shape = tuple(x.shape[dim] for dim in dims)
     yield from copy_values(x, out)
 
 

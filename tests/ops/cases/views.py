@@ -55,6 +55,14 @@ CASES = [
         lambda x, s: x.unsqueeze(-1),
     ),
     *moved(
+        "permuted view",
+        "liveshape.permuted_view",
+        KINDS,
+        lambda s: [(s, 1, 5)],
+        lambda x, s: [x, (1, 0, 2)],
+        lambda x, s: x.permute(1, 0, 2),
+    ),
+    *moved(
         "clone",
         "aten.clone.default",
         ("float32", "float16"),

@@ -1,0 +1,231 @@
+"""Index maps: how the elements of a tensor lie in another one, through views, permutes, expands, slices and copies.
+
+An axis of a tensor is a few digits, from the slowest to the fastest; each has a size and a stride in the tensor that it
+was made of, its base. Both are products of live sizes (`live_sizes.py`), so that a map holds at every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from liveshape.graph import Node, Tensor
+from liveshape.lower.def_use import DefUse
+from liveshape.lower.live_sizes import NOTHING, ONE, Size, Sizes, transposed
+from liveshape.lower.pattern_operators import EXPANDS, PERMUTES, SELECTS, SLICES, SPLITS, TRANSPOSES
+from liveshape.ops.shapes import axis_of
+
+
+class Digit(NamedTuple):
+    """Part of an axis: neighbours along it lie `stride` elements apart in the base."""
+
+    size: Size
+    stride: Size
+
+
+Axis = tuple[Digit, ...]
+
+
+class Layout(NamedTuple):
+    """Where the elements of a tensor lie in a base: the digits of its axes, and the sum of `offset`."""
+
+    base: Tensor
+    axes: tuple[Axis, ...]
+    offset: Sizes = ()
+
+    @property
+    def digits(self) -> Axis:
+        """Of all axes, from the slowest to the fastest."""
+        return tuple(digit for axis in self.axes for digit in axis)
+
+
+def contiguous(base: Tensor, sizes: Sizes) -> Layout:
+    """A tensor as it lies itself.
+
+    >>> [axis[0].stride.factor for axis in contiguous(Tensor("x", "float32", (2, 3)), (Size(2), Size(3))).axes]
+    [3, 1]
+    """
+    axes: list[Axis] = []
+    stride = ONE
+    for size in reversed(sizes):
+        axes.append((Digit(size, stride),) if size != ONE else ())
+        stride = stride.times(size)
+    return Layout(base, tuple(reversed(axes)))
+
+
+def regrouped(digits: Axis, sizes: Sizes) -> tuple[Axis, ...] | None:
+    """The same elements in other axes: digits go together, or are taken apart where a size divides one.
+
+    >>> [len(axis) for axis in regrouped((Digit(Size(12), Size(5)), Digit(Size(4), Size(1))), (Size(3), Size(16)))]
+    [1, 2]
+    """
+    left = [digit for digit in digits if digit.size != ONE]
+    axes: list[Axis] = []
+    for size in reversed(sizes):
+        axis: list[Digit] = []
+        need = size
+        while need != ONE:
+            if not left:
+                return None
+            digit = left.pop()
+            rest = need.over(digit.size)
+            if rest is None:
+                outer = digit.size.over(need)
+                if outer is None or need.factor == 0:
+                    return None
+                left.append(Digit(outer, digit.stride.times(need)))
+                digit, rest = Digit(need, digit.stride), ONE
+            axis.append(digit)
+            need = rest
+        axes.append(tuple(reversed(axis)))
+    return None if left else tuple(reversed(axes))
+
+
+def joined(digits: Axis) -> Axis:
+    """Neighbours that are one stride as one digit.
+
+    >>> joined((Digit(Size(3), Size(4)), Digit(Size(4), Size(1))))
+    (Digit(size=Size(factor=12, symbols=()), stride=Size(factor=1, symbols=())),)
+    """
+    result: list[Digit] = []
+    for digit in digits:
+        before = result[-1] if result else None
+        if before is not None and before.stride == digit.stride.times(digit.size):
+            result[-1] = Digit(before.size.times(digit.size), digit.stride)
+        else:
+            result.append(digit)
+    return tuple(result)
+
+
+class Layouts:
+    """The index maps of a graph, for readers at a node: what a base holds must still be there.
+
+    Example: `next(Layouts(uses).bases(tensor, reader))` has the farthest base.
+    """
+
+    def __init__(self, uses: DefUse) -> None:
+        self._uses, self._sizes = uses, uses.sizes
+
+    def chain(self, tensor: Tensor, reader: Node) -> list[Node]:
+        """The nodes that do nothing but move elements on their way to a tensor, from its own producer on."""
+        nodes: list[Node] = []
+        while (node := self._uses.producer.get(tensor)) is not None:
+            source = node.args[0] if node.args else None
+            if not isinstance(source, Tensor) or not self._moves(node) or not self._uses.single_assignment(tensor):
+                break
+            if node.index >= reader.index or not self._uses.in_basic_block((node, reader)):
+                break
+            if not self._uses.unchanged(source, (node, reader)):
+                break
+            nodes.append(node)
+            tensor = source
+        return nodes
+
+    def bases(self, tensor: Tensor, reader: Node) -> Iterator[Layout]:
+        """A tensor in terms of every tensor that it may be read from instead, the farthest first, itself the last."""
+        nodes = self.chain(tensor, reader)
+        for count in range(len(nodes), -1, -1):
+            base: Tensor = nodes[count - 1].args[0] if count else tensor
+            found: Layout | None = contiguous(base, self._sizes.of(base))
+            for place in range(count - 1, -1, -1):
+                out = nodes[place - 1].args[0] if place else tensor
+                found = None if found is None else self.moved(found, nodes[place], out)
+            if found is not None:
+                yield found
+
+    def moved(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+        """The map of what a node makes of a tensor with this one."""
+        axes, rank = layout.axes, len(layout.axes)
+        if node.name in PERMUTES:
+            return layout._replace(axes=tuple(axes[axis_of(dim, rank)] for dim in node.args[1]))
+        if node.name in TRANSPOSES:
+            return layout._replace(axes=transposed(axes, node))
+        if node.name in EXPANDS:
+            return self._expanded(layout, node, out)
+        if node.name in SELECTS:
+            return self._selected(layout, axis_of(node.named["dim"], rank), node.named["index"])
+        if node.name in SLICES:
+            _, dim, start, end, step, _ = node.args
+            axis = axis_of(dim, rank)
+            return self._sliced(layout, axis, start or 0, node.args[0], out, step == 1 and isinstance(end, int | None))
+        if node.name in SPLITS:
+            return self._part(layout, node, out)
+        regrown = regrouped(layout.digits, self._sizes.of(out))
+        return None if regrown is None else layout._replace(axes=regrown)
+
+    def _moves(self, node: Node) -> bool:
+        """Whether every element of what a node makes is one of its first argument, of the same dtype."""
+        known = (*PERMUTES, *TRANSPOSES, *EXPANDS, *SELECTS, *SLICES, *SPLITS)
+        outputs = [value for value in node.outputs if isinstance(value, Tensor)]
+        if node.mutates or not outputs or any(each.dtype != node.args[0].dtype for each in outputs):
+            return False
+        return node.alias or node.name in known
+
+    def _expanded(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+        before, after = self._sizes.of(node.args[0]), self._sizes.of(out)
+        lead = len(after) - len(before)
+        axes: list[Axis] = [(Digit(size, NOTHING),) if size != ONE else () for size in after[:lead]]
+        for size, wanted, axis in zip(before, after[lead:], layout.axes, strict=True):
+            if size == ONE and wanted != ONE:
+                axes.append((Digit(wanted, NOTHING),))
+            elif size == wanted:
+                axes.append(axis)
+            else:
+                return None
+        return layout._replace(axes=tuple(axes))
+
+    def _selected(self, layout: Layout, axis: int, index: object) -> Layout | None:
+        rest = layout._replace(axes=layout.axes[:axis] + layout.axes[axis + 1 :])
+        return _begun(rest, layout.axes[axis], index)
+
+    def _sliced(self, layout: Layout, axis: int, start: object, x: Tensor, out: Tensor, steady: bool) -> Layout | None:
+        """Elements from a start on, as many as the result has."""
+        before, after = self._sizes.of(x)[axis], self._sizes.of(out)[axis]
+        if not steady:
+            return None
+        if start == 0 and before == after:
+            return layout
+        if after.fixed is None or before.fixed is None or len(layout.axes[axis]) != 1:
+            return None
+        ((_, stride),) = layout.axes[axis]
+        own = (Digit(after, stride),) if after != ONE else ()
+        rest = layout._replace(axes=(*layout.axes[:axis], own, *layout.axes[axis + 1 :]))
+        start = start + before.fixed if isinstance(start, int) and start < 0 else start
+        return _begun(rest, layout.axes[axis], start)
+
+    def _part(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+        parts = [value for value in node.outputs if isinstance(value, Tensor)]
+        place, axis = parts.index(out), axis_of(node.named["dim"], node.args[0].rank)
+        whole = self._sizes.of(node.args[0])[axis].fixed
+        if whole is None:
+            return None
+        if out.rank < node.args[0].rank:
+            return self._selected(layout, axis, place)
+        if sum(part.max_shape[axis] for part in parts) != whole:
+            return None
+        start = sum(part.max_shape[axis] for part in parts[:place])
+        return self._sliced(layout, axis, start, node.args[0], out, steady=True)
+
+
+def _begun(layout: Layout, axis: Sequence[Digit], start: object) -> Layout | None:
+    """A map that begins so many steps later along what was an axis of a digit."""
+    if start == 0:
+        return layout
+    if not isinstance(start, int) or start < 0 or len(axis) != 1:
+        return None
+    return layout._replace(offset=(*layout.offset, axis[0].stride.times(Size(start))))
+
+
+def is_matrix(layout: Layout, rows: Size, columns: Size) -> bool:
+    """Whether a map of a matrix, or of a batch of one and the same, is its base as it lies, transposed.
+
+    Example: of `weight.t().expand(batch, depth, columns)`.
+    """
+    *batch, depth, wide = layout.axes
+    flat = layout.base.rank == 2 and not layout.offset
+    shared = all(digit.stride == NOTHING for axis in batch for digit in axis)
+    return flat and shared and joined(depth) == _whole(columns, ONE) and joined(wide) == _whole(rows, columns)
+
+
+def _whole(size: Size, stride: Size) -> Axis:
+    return (Digit(size, stride),) if size != ONE else ()

@@ -1,0 +1,79 @@
+"""Movements that are fewer, or none: what they give is the same at every live size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from liveshape.graph import Limits, Node, Tensor
+from liveshape.lower.def_use import DefUse
+from liveshape.lower.layout import Layouts
+from liveshape.lower.pattern import Fusion, Replacement
+from liveshape.lower.pattern_operators import (
+    CLONE,
+    EXPANDS,
+    PERMUTE,
+    PERMUTED_VIEW,
+    PERMUTES,
+    TRANSPOSES,
+)
+from liveshape.ops.shapes import axis_of
+
+
+def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """Permutes one after the other as one; one that leaves the order of all longer dimensions, as a view."""
+    x, out = node.args[0], node.args[-1]
+    order = _order(node)
+    absorbed: list[Node] = []
+    for before in Layouts(uses).chain(x, node):
+        first = _order(before)
+        if not first:
+            break
+        order = tuple(first[axis] for axis in order)
+        absorbed.append(before)
+        x = before.args[0]
+    longer = [axis for axis in order if x.max_shape[axis] != 1]
+    stays = longer == sorted(longer) and x.dtype == out.dtype
+    if not absorbed and not stays:
+        return ()
+    operator = PERMUTED_VIEW if stays else PERMUTE
+    return [Replacement(node, operator, (node,), (x, order, out), absorbed=tuple(absorbed))]
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    """The dimensions as a node permutes them; none where it does not."""
+    x = node.args[0] if node.args else None
+    if not isinstance(x, Tensor):
+        return ()
+    if node.name in PERMUTES:
+        dims: Any = node.args[1]
+        return tuple(axis_of(dim, x.rank) for dim in dims) if all(isinstance(dim, int) for dim in dims) else ()
+    if node.name not in TRANSPOSES or x.rank < 2:
+        return ()
+    one, other = (axis_of(node.named.get(name, place), x.rank) for place, name in enumerate(("dim0", "dim1")))
+    swap = {one: other, other: one}
+    return tuple(swap.get(axis, axis) for axis in range(x.rank))
+
+
+def _expanded(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """An expand to the sizes that are there."""
+    x, out = node.args[0], node.args[-1]
+    if x.rank != out.rank or x.dtype != out.dtype or uses.sizes.of(x) != uses.sizes.of(out):
+        return ()
+    return [Replacement(node, CLONE, (node,), (x, None, out))]
+
+
+LAYOUTS = (
+    Fusion(
+        "permutes as one, or as a view",
+        PERMUTES | TRANSPOSES,
+        (PERMUTE, PERMUTED_VIEW),
+        _permuted,
+    ),
+    Fusion(
+        "expand to the sizes that are there, as a view",
+        EXPANDS,
+        (CLONE,),
+        _expanded,
+    ),
+)

@@ -1,0 +1,275 @@
+"""Live sizes of a graph as products of what is not known before a call, so that equal ones are seen to be equal.
+
+A size is a whole number times symbols. A symbol is a live scalar, or a dimension of a tensor of which nothing else is
+known. What the program itself says is followed: sizes that it asks for, products of them, views to these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.elements import prod
+from liveshape.graph.traits import Role
+from liveshape.lower.pattern_operators import (
+    BROADCAST,
+    EXPANDS,
+    MATRIX_PRODUCTS,
+    OF_ONE_SHAPE,
+    PERMUTES,
+    SCALAR_PRODUCTS,
+    SCALAR_QUOTIENTS,
+    SELECTS,
+    SLICES,
+    SPLITS,
+    TRANSPOSES,
+    VIEWS,
+)
+from liveshape.ops.shapes import axis_of
+
+
+class Size(NamedTuple):
+    """A whole number times symbols, each by its number, in order.
+
+    >>> rows = Size(12, (1, 2))
+    >>> rows.times(Size(2)), rows.over(Size(4, (2,))), rows.over(Size(5))
+    (Size(factor=24, symbols=(1, 2)), Size(factor=3, symbols=(1,)), None)
+    """
+
+    factor: int
+    symbols: tuple[int, ...] = ()
+
+    def times(self, other: Size) -> Size:
+        return Size(self.factor * other.factor, tuple(sorted(self.symbols + other.symbols)))
+
+    def over(self, other: Size) -> Size | None:
+        """The quotient, if it is a size."""
+        left = list(self.symbols)
+        for symbol in other.symbols:
+            if symbol not in left:
+                return None
+            left.remove(symbol)
+        if other.factor == 0 or self.factor % other.factor:
+            return None
+        return Size(self.factor // other.factor, tuple(left))
+
+    @property
+    def fixed(self) -> int | None:
+        """What it is at every call, if it is the same."""
+        return None if self.symbols else self.factor
+
+
+ONE, NOTHING = Size(1), Size(0)
+Sizes = tuple[Size, ...]
+
+
+def product(sizes: Sizes) -> Size:
+    """
+    >>> product((Size(2), Size(3, (1,))))
+    Size(factor=6, symbols=(1,))
+    """
+    result = ONE
+    for size in sizes:
+        result = result.times(size)
+    return result
+
+
+class LiveSizes:
+    """The sizes of the tensors and the live scalars of a graph.
+
+    Example: `LiveSizes(graph).of(tensor)`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._symbols: dict[Any, int] = {}
+        self._sizes: dict[Tensor, Sizes] = {}
+        self._scalars: dict[Value, Size] = {}
+        # In program order, so that what a size follows from is known already.
+        for values in (graph.given, *(node.outputs for node in graph.nodes)):
+            for value in values:
+                if isinstance(value, Tensor):
+                    self.of(value)
+
+    def of(self, tensor: Tensor) -> Sizes:
+        """The live shape of a tensor that is written once, or never; of others only the rank is known."""
+        if self._changes(tensor):
+            return self._unknown(tensor)
+        if tensor not in self._sizes:
+            self._sizes[tensor] = self._unknown(tensor)  # where a graph reads what it writes later
+            self._sizes[tensor] = self._known(tensor)
+        return self._sizes[tensor]
+
+    def of_scalar(self, value: Any) -> Size:
+        """A live scalar or a number."""
+        if isinstance(value, SymInt) and not self._changes(value):
+            if value not in self._scalars:
+                self._scalars[value] = self._symbol(value)
+                self._scalars[value] = self._computed(value)
+            return self._scalars[value]
+        return Size(value) if isinstance(value, int) and value >= 0 else self._symbol(object())
+
+    def _changes(self, value: Value) -> bool:
+        return len(self._graph.writers.get(value, ())) > 1
+
+    def _producer(self, value: Value) -> Node | None:
+        writers = self._graph.writers.get(value, ())
+        return self._graph.nodes[writers[-1]] if writers else None
+
+    def _consumers(self, value: Value) -> list[Node]:
+        return [self._graph.nodes[index] for index in self._graph.consumers.get(value, ())]
+
+    def _symbol(self, key: Any) -> Size:
+        return Size(1, (self._symbols.setdefault(key, len(self._symbols)),))
+
+    def _unknown(self, tensor: Tensor) -> Sizes:
+        """Symbols of its own; what changes while a program runs is a new one whenever somebody asks."""
+        changes = self._changes(tensor)
+        return tuple(
+            ONE if most == 1 else self._symbol(object() if changes else (tensor, axis))
+            for axis, most in enumerate(tensor.max_shape)
+        )
+
+    def _known(self, tensor: Tensor) -> Sizes:
+        node = self._producer(tensor)
+        bound = tuple(map(Size, tensor.max_shape))
+        if tensor.constant is not None or (tensor.static and node is None) or self._viewed_at_bound(tensor):
+            return bound
+        result = None if node is None or node.control else self._made(node, tensor)
+        if result is None or len(result) != tensor.rank:
+            return self._of_views(tensor)
+        return tuple(ONE if most == 1 else size for size, most in zip(result, tensor.max_shape, strict=True))
+
+    def _viewed_at_bound(self, tensor: Tensor) -> bool:
+        """Whether a view to fixed sizes takes as many elements as there are at the bound, so that all must be live."""
+        whole = prod(tensor.max_shape)
+        return any(
+            node.name in VIEWS
+            and all(isinstance(size, int) and size > 0 for size in node.args[1])
+            and prod(node.args[1]) == whole
+            for node in self._consumers(tensor)
+        )
+
+    def _of_views(self, tensor: Tensor) -> Sizes:
+        """Symbols of its own, but for a dimension that a view leaves one size for, beside all the others."""
+        sizes = self._unknown(tensor)
+        for node in self._consumers(tensor):
+            if node.name not in VIEWS or -1 in node.args[1]:
+                continue
+            whole = product(tuple(map(self.of_scalar, node.args[1])))
+            for axis in range(tensor.rank):
+                rest = whole.over(product(sizes[:axis] + sizes[axis + 1 :]))
+                if rest is not None and rest.fixed == tensor.max_shape[axis]:
+                    return (*sizes[:axis], rest, *sizes[axis + 1 :])
+        return sizes
+
+    def _made(self, node: Node, tensor: Tensor) -> Sizes | None:
+        """The sizes of an output of a node, if it is one whose rule is known."""
+        x = node.args[0]
+        if node.name in VIEWS:
+            return self._viewed(x, node.args[1])
+        if node.name in PERMUTES:
+            sizes = self.of(x)
+            return tuple(sizes[axis_of(dim, x.rank)] for dim in node.args[1])
+        if node.name in TRANSPOSES:
+            return transposed(self.of(x), node)
+        if node.name in EXPANDS:
+            return self._expanded(x, node)
+        if node.name in SELECTS:
+            return _without(self.of(x), axis_of(node.named["dim"], x.rank))
+        if node.name in SLICES:
+            return self._sliced(x, node)
+        if node.name in SPLITS:
+            return self._split(x, node, tensor)
+        if node.name in MATRIX_PRODUCTS:
+            return self._multiplied(node)
+        if node.traits.product is not None and node.traits.product.linear:
+            weight = node.named[node.traits.product.weight or ""]
+            return (*self.of(x)[:-1], Size(weight.max_shape[0]))
+        if node.alias:
+            return self._squeezed(x, tensor)
+        if node.name in OF_ONE_SHAPE:
+            return self.of(x)
+        if node.name in BROADCAST:
+            return self._broadcast([each for each in node.args[:-1] if isinstance(each, Tensor)], tensor.rank)
+        return None
+
+    def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
+        given = [None if size == -1 else self.of_scalar(size) for size in sizes]
+        if None not in given:
+            return tuple(size for size in given if size is not None)
+        rest = product(self.of(x)).over(product(tuple(size for size in given if size is not None)))
+        return None if rest is None else tuple(rest if size is None else size for size in given)
+
+    def _expanded(self, x: Tensor, node: Node) -> Sizes:
+        wanted = node.args[1]
+        sizes = (ONE,) * (len(wanted) - x.rank) + self.of(x)
+        return tuple(size if asked == -1 else self.of_scalar(asked) for size, asked in zip(sizes, wanted, strict=True))
+
+    def _sliced(self, x: Tensor, node: Node) -> Sizes | None:
+        _, dim, start, end, step, _ = node.args
+        sizes, axis = self.of(x), axis_of(dim, x.rank)
+        whole = sizes[axis]
+        if start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and end >= x.max_shape[axis])):
+            return sizes
+        if whole.fixed is None or step != 1 or not all(isinstance(each, int | None) for each in (start, end)):
+            return None
+        first, last, _ = slice(start, end).indices(whole.fixed)
+        return (*sizes[:axis], Size(max(last - first, 0)), *sizes[axis + 1 :])
+
+    def _split(self, x: Tensor, node: Node, tensor: Tensor) -> Sizes | None:
+        axis = axis_of(node.named["dim"], x.rank)
+        sizes = self.of(x)
+        if sizes[axis].fixed is None:
+            return None
+        if tensor.rank < x.rank:
+            return _without(sizes, axis)
+        return (*sizes[:axis], Size(tensor.max_shape[axis]), *sizes[axis + 1 :])
+
+    def _multiplied(self, node: Node) -> Sizes | None:
+        left, right = self.of(node.args[0]), self.of(node.args[1])
+        if len(left) != len(right) or len(left) < 2 or left[:-2] != right[:-2]:
+            return None
+        return (*left[:-1], right[-1])
+
+    def _squeezed(self, x: Tensor, tensor: Tensor) -> Sizes | None:
+        """Dimensions of one more or fewer, or the same: those that are longer stay in their order."""
+        longer = [size for size, most in zip(self.of(x), x.max_shape, strict=True) if most != 1]
+        if len(longer) != sum(most != 1 for most in tensor.max_shape):
+            return None
+        left = iter(longer)
+        return tuple(ONE if most == 1 else next(left) for most in tensor.max_shape)
+
+    def _broadcast(self, tensors: list[Tensor], rank: int) -> Sizes | None:
+        """One size for all operands along a dimension, but for those of one."""
+        columns = zip(*((ONE,) * (rank - tensor.rank) + self.of(tensor) for tensor in tensors), strict=True)
+        found = [{size for size in column if size != ONE} or {ONE} for column in columns]
+        return tuple(column.pop() for column in found) if all(len(column) == 1 for column in found) else None
+
+    def _computed(self, scalar: SymInt) -> Size:
+        """What a live scalar is computed from: sizes, and products and quotients of scalars."""
+        node = self._producer(scalar)
+        if node is None or node.control:
+            return self._symbol(scalar)
+        if node.traits.role is Role.SIZE and isinstance(node.args[1], int):
+            tensor = node.args[0]
+            return self.of(tensor)[axis_of(node.args[1], tensor.rank)]
+        if node.name in SCALAR_PRODUCTS | SCALAR_QUOTIENTS:
+            left, right = (self.of_scalar(each) for each in node.args[:2])
+            result = left.times(right) if node.name in SCALAR_PRODUCTS else left.over(right)
+            return self._symbol(scalar) if result is None else result
+        return self._symbol(scalar)
+
+
+def transposed(values: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
+    """What belongs to the dimensions of a tensor, as a node swaps two of them."""
+    if len(values) < 2:
+        return values
+    dims = (node.named.get("dim0", 0), node.named.get("dim1", 1))
+    one, other = (axis_of(dim, len(values)) for dim in dims)
+    order = {one: other, other: one}
+    return tuple(values[order.get(axis, axis)] for axis in range(len(values)))
+
+
+def _without(sizes: Sizes, axis: int) -> Sizes:
+    return sizes[:axis] + sizes[axis + 1 :]

@@ -1,0 +1,220 @@
+"""Index maps through movements, symbolic live sizes, and products of moved matrices: right at every live size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device.backends import open_device
+from liveshape.graph import Graph, Tensor
+from liveshape.lower.def_use import DefUse
+from liveshape.lower.fusion import fuse
+from liveshape.lower.layout import Layout, Layouts
+from liveshape.lower.live_sizes import NOTHING, ONE, Size
+from tests.support.chains import Chain, executor_of
+
+BATCH, LENGTH, HEADS, SIZE = 5, 43, 3, 8
+WIDTH = HEADS * SIZE
+
+
+class Moving(Chain):
+    """A chain whose input is (batch, length, width), with its live sizes as scalars."""
+
+    def __init__(self, width: int = WIDTH, dtype: str = "float32") -> None:
+        super().__init__()
+        self.x = self.input((BATCH, LENGTH, width), dtype)
+        self.batch, self.length = self.scalar(), self.scalar()
+        self.node("sym_size.int", self.x, 0, self.batch)
+        self.node("sym_size.int", self.x, 1, self.length)
+
+    def moved(self, operator: str, x: Tensor, *rest: Any) -> Tensor:
+        """A node of one result, whose bound numpy finds."""
+        bounds = {self.batch: BATCH, self.length: LENGTH}
+        array = np.empty(x.max_shape)
+        args = tuple(tuple(bounds.get(each, each) for each in arg) if isinstance(arg, tuple) else arg for arg in rest)
+        kind = operator.split(".")[1]
+        if kind == "view_copy":
+            shape = array.reshape([bounds.get(size, size) for size in args[0]]).shape
+        elif kind == "permute_copy":
+            shape = array.transpose(args[0]).shape
+        elif kind == "expand_copy":
+            lead = len(args[0]) - x.rank
+            sizes = (1,) * lead + x.max_shape
+            shape = tuple(have if size == -1 else size for have, size in zip(sizes, args[0], strict=True))
+        elif kind == "unsqueeze_copy":
+            shape = np.expand_dims(array, args[0]).shape
+        elif kind == "slice_copy":
+            shape = array[(slice(None),) * args[0] + (slice(*args[1:4]),)].shape
+        elif kind == "select_copy":
+            shape = array.take(0, args[0]).shape
+        else:
+            shape = x.max_shape
+        return self.node(operator, x, *rest, self.tensor(shape, x.dtype))
+
+    def view(self, x: Tensor, *sizes: Any) -> Tensor:
+        return self.moved("aten.view_copy.default", x, sizes)
+
+    def permute(self, x: Tensor, *dims: int) -> Tensor:
+        return self.moved("aten.permute_copy.default", x, dims)
+
+    def expand(self, x: Tensor, *sizes: Any) -> Tensor:
+        return self.moved("aten.expand_copy.default", x, sizes, False)
+
+    def farthest(self, tensor: Tensor) -> Layout:
+        """The map of a tensor to the farthest tensor that one leads to, for a reader at the end."""
+        reader = self.node("aten.clone.default", tensor, None, self.tensor(tensor.max_shape, tensor.dtype))
+        uses = DefUse(self.graph(reader))
+        return next(Layouts(uses).bases(tensor, uses.producer[reader]))
+
+
+def strides(layout: Layout) -> list[Any]:
+    """Of each axis: the strides of its digits, numbers where they are."""
+    return [
+        [digit.stride.fixed if digit.stride.fixed is not None else "live" for digit in axis] for axis in layout.axes
+    ]
+
+
+def test_the_heads_of_a_fused_projection_are_strides_of_it() -> None:
+    chain = Moving(3 * WIDTH)
+    split = chain.view(chain.x, chain.batch, chain.length, 3, HEADS, SIZE)
+    keys = chain.moved("aten.select_copy.int", chain.permute(split, 2, 0, 3, 1, 4), 0, 1)
+    layout = chain.farthest(keys)
+    assert layout.base is chain.x
+    assert strides(layout) == [["live"], [SIZE], [3 * WIDTH], [1]]
+    assert layout.offset == (Size(WIDTH),)
+
+
+def test_a_slice_of_columns_and_heads_that_go_together() -> None:
+    chain = Moving()
+    weight = chain.constant(np.zeros((2 * WIDTH, WIDTH), np.float32))
+    both = chain.node("aten.linear.default", chain.x, weight, None, chain.tensor((BATCH, LENGTH, 2 * WIDTH)))
+    columns = chain.moved("aten.slice_copy.Tensor", both, 2, WIDTH, 2 * WIDTH, 1)
+    heads = chain.permute(chain.view(columns, chain.batch, chain.length, HEADS, SIZE), 0, 2, 1, 3)
+    units = chain.node("mul", chain.batch, HEADS, chain.scalar())
+    together = chain.node(
+        "aten.view_copy.default", heads, (units, chain.length, SIZE), chain.tensor((BATCH * HEADS, LENGTH, SIZE))
+    )
+    layout = chain.farthest(together)
+    assert layout.base is both
+    assert strides(layout) == [["live", SIZE], [2 * WIDTH], [1]]
+    assert [digit.size.fixed for digit in layout.axes[0]] == [None, HEADS]
+    assert layout.offset == (Size(WIDTH),)
+
+
+def test_repeated_heads_have_no_stride() -> None:
+    chain = Moving()
+    heads = chain.permute(chain.view(chain.x, chain.batch, chain.length, HEADS, SIZE), 0, 2, 1, 3)
+    spread = chain.expand(
+        chain.moved("aten.unsqueeze_copy.default", heads, 2), chain.batch, HEADS, 4, chain.length, SIZE
+    )
+    layout = chain.farthest(chain.view(spread, chain.batch, HEADS * 4, chain.length, SIZE))
+    assert strides(layout) == [["live"], [SIZE, 0], [WIDTH], [1]]
+    assert layout.axes[1][1].size == Size(4)
+    assert layout.axes[1][1].stride == NOTHING
+
+
+def test_a_size_that_may_be_one_or_more_is_not_taken_for_expanded() -> None:
+    chain = Moving()
+    wide = chain.node(
+        "aten.expand_copy.default",
+        chain.x,
+        (chain.scalar(given=True), chain.length, WIDTH),
+        False,
+        chain.tensor((7, 43, 24)),
+    )
+    assert chain.farthest(wide).base is wide
+
+
+def test_what_is_written_in_between_is_not_read_instead() -> None:
+    chain = Moving()
+    other = chain.input(chain.x.max_shape)
+    turned = chain.permute(chain.x, 0, 2, 1)
+    chain.node("liveshape.move", other, chain.x)
+    layout = chain.farthest(turned)
+    assert layout.base is turned
+
+
+def test_a_view_to_fixed_sizes_says_that_a_tensor_is_at_its_bound() -> None:
+    chain = Chain()
+    x = chain.input((2, 6, 20))
+    double = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((2, 6, 20)))
+    half = chain.node("aten.slice_copy.Tensor", double, 2, 10, 20, 1, chain.tensor((2, 6, 10)))
+    heads = chain.node("aten.view_copy.default", half, (2, 6, 5, 2), chain.tensor((2, 6, 5, 2)))
+    whole = chain.node("aten.view_copy.default", double, (12, 20), chain.tensor((12, 20)))
+    uses = DefUse(chain.graph(heads, whole))
+    assert uses.sizes.of(double) == (Size(2), Size(6), Size(20))
+    assert [size.fixed for size in uses.sizes.of(half)] == [2, 6, 10]
+    assert uses.sizes.of(chain.input((1, 3)))[0] == ONE
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.name for node in graph.nodes if not node.name.startswith("sym_size")]
+
+
+def compare(chain: Moving, graph: Graph, golden: Any, sizes: Any = ((5, 43), (1, 1), (2, 7), (5, 1), (1, 43))) -> None:
+    """The fused graph up and down its live sizes."""
+    executor = executor_of(graph, open_device())
+    for batch, length in (*sizes, *reversed(sizes)):
+        x = np.random.default_rng(length).standard_normal((batch, length, chain.x.max_shape[2])).astype("float32")
+        executor.poison()
+        np.testing.assert_allclose(executor.execute([x])[0], golden(x.astype("float64")), 1e-5, 1e-5)
+
+
+def test_permutes_are_one_or_none() -> None:
+    chain = Moving()
+    heads = chain.view(chain.x, chain.batch, chain.length, HEADS, SIZE)
+    there = chain.permute(chain.permute(chain.permute(heads, 2, 0, 1, 3), 1, 2, 0, 3), 0, 2, 1, 3)
+    back = chain.permute(there, 0, 2, 1, 3)
+    graph = fuse(chain.graph(chain.node("aten.add.Tensor", back, back, 1, chain.tensor(back.max_shape))))
+    assert names(graph) == ["aten.view_copy.default", "liveshape.permuted_view", "aten.add.Tensor"]
+    compare(chain, graph, lambda x: 2 * x.reshape(*x.shape[:2], HEADS, SIZE))
+
+
+@pytest.mark.parametrize("product", ["aten.bmm.default", "aten.mm.default", "aten.addmm.default"])
+def test_a_product_with_a_turned_weight_is_a_linear(product: str) -> None:
+    random = np.random.default_rng(0)
+    weight, bias = random.standard_normal((16, WIDTH)), random.standard_normal(16)
+    chain = Moving()
+    matrix = chain.permute(chain.constant(weight.astype("float32")), 1, 0)
+    vector = chain.constant(bias.astype("float32"))
+    if product == "aten.bmm.default":
+        spread = chain.view(chain.expand(matrix, chain.batch, WIDTH, 16), chain.batch, WIDTH, 16)
+        out = chain.node(product, chain.x, spread, chain.tensor((BATCH, LENGTH, 16)))
+        out = chain.view(out, chain.batch, chain.length, 16)
+    else:
+        rows = chain.node("mul", chain.batch, chain.length, chain.scalar())
+        flat = chain.node("aten.view_copy.default", chain.x, (rows, WIDTH), chain.tensor((BATCH * LENGTH, WIDTH)))
+        result = chain.tensor((BATCH * LENGTH, 16))
+        if product == "aten.addmm.default":
+            graph = fuse(chain.graph(chain.node(product, vector, flat, matrix, 1, 1, result)))
+            assert names(graph) == ["mul", "aten.view_copy.default", "aten.linear.default"]
+            compare(chain, graph, lambda x: (x @ weight.T + bias).reshape(-1, 16))
+            return
+        out = chain.view(chain.node(product, flat, matrix, result), chain.batch, chain.length, 16)
+    total = chain.node("aten.add.Tensor", out, vector, 1, chain.tensor(out.max_shape))
+    graph = fuse(chain.graph(total))
+    assert [name for name in names(graph) if name != "mul"] == (
+        ["aten.linear.default", "aten.view_copy.default"]
+        if product == "aten.bmm.default"
+        else ["aten.view_copy.default", "aten.linear.default", "aten.view_copy.default"]
+    )
+    compare(chain, graph, lambda x: x @ weight.T + bias)
+
+
+def test_a_weight_that_something_else_reads_turned_is_still_turned() -> None:
+    chain = Moving()
+    matrix = chain.permute(chain.constant(np.eye(WIDTH, 16, dtype="float32").T.copy()), 1, 0)
+    spread = chain.expand(matrix, chain.batch, WIDTH, 16)
+    out = chain.node("aten.bmm.default", chain.x, spread, chain.tensor((BATCH, LENGTH, 16)))
+    graph = fuse(chain.graph(out, matrix))
+    assert names(graph) == ["aten.permute_copy.default", "aten.linear.default"]
+
+
+def test_an_expand_of_nothing_is_a_view() -> None:
+    chain = Moving()
+    same = chain.expand(chain.x, chain.batch, -1, -1)
+    graph = fuse(chain.graph(chain.node("aten.add.Tensor", same, same, 1, chain.tensor(same.max_shape))))
+    assert names(graph) == ["aten.clone.default", "aten.add.Tensor"]
+    compare(chain, graph, lambda x: 2 * x)
