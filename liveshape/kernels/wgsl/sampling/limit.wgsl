@@ -148,34 +148,40 @@ fn choose(thread: u32, bin: u32, whole: vec2<f32>) -> u32 {
     return atomicLoad(&chosen_count);
 }
 
-// The key at which `need` is reached, digit by digit from the highest, and what lies at or above it.
-fn refine(thread: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> vec2<u32> {
-    let count = choose(thread, coarse.bin, whole);
-    var before = coarse.before;
-    var inside = coarse.inside;
+// The key at which `need` is reached, first its bin, then digit by digit from the highest, and what lies at or above it.
+// There is one place that finds, as compilers of software adapters inline it.
+fn refine(thread: u32, whole: vec2<f32>, need: u32, kind: u32) -> vec2<u32> {
+    var place = Place(0u, Amount(0u, 0u), Amount(0u, 0u));
     var key = 0u;
-    for (var shift = 24i; shift >= 0i; shift -= 8i) {
-        let low = u32(shift);
-        for (var i = thread; i < DIGITS; i += WG) {
-            atomicStore(&digit_tokens[i], 0u);
-            atomicStore(&digit_mass[i], 0u);
-        }
-        workgroupBarrier();
-        for (var i = thread; i < count; i += WG) {
-            let score = scores[start + u32(chosen[start + i])];
-            let its = key_of(score);
-            if (((its ^ key) >> low) < DIGITS) {
-                let digit = DIGITS - 1u - ((its >> low) % DIGITS);
-                atomicAdd(&digit_tokens[digit], 1u);
-                atomicAdd(&digit_mass[digit], mass_of(score, whole));
+    var count = 0u;
+    for (var step = 0u; step < 5u; step++) {
+        let coarse = step == 0u;
+        let shift = 32u - 8u * step;
+        if (!coarse) {
+            if (step == 1u) {
+                count = choose(thread, place.bin, whole);
+            }
+            for (var i = thread; i < DIGITS; i += WG) {
+                atomicStore(&digit_tokens[i], 0u);
+                atomicStore(&digit_mass[i], 0u);
+            }
+            workgroupBarrier();
+            for (var i = thread; i < count; i += WG) {
+                let score = scores[start + u32(chosen[start + i])];
+                let its = key_of(score);
+                if (((its ^ key) >> shift) < DIGITS) {
+                    let digit = DIGITS - 1u - ((its >> shift) % DIGITS);
+                    atomicAdd(&digit_tokens[digit], 1u);
+                    atomicAdd(&digit_mass[digit], mass_of(score, whole));
+                }
             }
         }
-        let place = find(thread, false, before, need, kind);
-        key |= (DIGITS - 1u - place.bin) << low;
-        before = place.before;
-        inside = place.inside;
+        place = find(thread, coarse, place.before, need, kind);
+        if (!coarse) {
+            key |= (DIGITS - 1u - place.bin) << shift;
+        }
     }
-    return vec2<u32>(key, before.y + inside.y);
+    return vec2<u32>(key, place.before.y + place.inside.y);
 }
 
 @compute @workgroup_size(WG)
@@ -214,16 +220,14 @@ fn main(
             }
         }
         var kept = u32(ONE);
-        if (params.top_k > 0u) {
-            let place = find(thread, true, Amount(0u, 0u), params.top_k, 0u);
-            let reached = refine(thread, place, whole, params.top_k, 0u);
-            key = reached.x;
-            kept = reached.y;
-        }
-        if (params.top_p < 1.0) {
-            let need = max(u32(params.top_p * f32(kept)), 1u);
-            let place = find(thread, true, Amount(0u, 0u), need, 1u);
-            key = max(key, refine(thread, place, whole, need, 1u).x);
+        // One place that refines, as compilers of software adapters inline it: top-k, and then top-p of what that left.
+        for (var kind = 0u; kind < 2u; kind++) {
+            if (select((params.top_p < 1.0), (params.top_k > 0u), kind == 0u)) {
+                let need = select(max(u32(params.top_p * f32(kept)), 1u), params.top_k, kind == 0u);
+                let reached = refine(thread, whole, need, kind);
+                key = max(key, reached.x);
+                kept = reached.y;
+            }
         }
     }
     if (params.min_p > 0.0) {
