@@ -19,7 +19,7 @@ SIZES = (12, 2, 7, 3, 11, 12, 5, 2)
 
 
 def compared(seed: int) -> Counter[str]:
-    """Calls of one program at every size, with the flag on and off: right, or refused where it came out static."""
+    """Calls of one program at every size, with the flag on and off: right, or refused where maps made rows static."""
     module = ControlModule(seed)
     path = cached(f"control.{seed}", (control_source(), str(seed)), lambda: exported(seed))
     seen: Counter[str] = Counter()
@@ -33,6 +33,7 @@ def compared(seed: int) -> Counter[str]:
                     got = program(x, torch.tensor(flag))
                 except ShapeError:
                     assert rows < ROWS, "the bound is legal"
+                    assert "map" in module.written
                     seen["refused"] += 1
                     continue
                 torch.testing.assert_close(
@@ -53,14 +54,17 @@ def test_a_program_with_branches_and_loops(seed: int) -> None:
     assert compared(seed) == {"right": 2 * len(SIZES)}
 
 
+# Two programs of all these are not exported, and two come out static.
 @pytest.mark.slow
-def test_many_programs_with_branches_and_loops() -> None:
+@pytest.mark.parametrize("first", range(100, 140, 10))
+def test_many_programs_with_branches_and_loops(first: int) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(100, 140):
+    for seed in range(first, first + 10):
         try:
             seen += compared(seed)
             seen["programs"] += 1
         except ExportPassBaseError:
             seen["not exported"] += 1
-    assert seen["programs"] >= 20, seen
-    assert seen["right"] >= 10 * seen["programs"], seen
+    assert seen["programs"] >= 9, seen
+    assert seen["refused"] <= 12, seen
+    assert seen["right"] + seen["refused"] == 2 * len(SIZES) * seen["programs"], seen
