@@ -120,3 +120,7 @@ def _finite(name: str, value: object) -> float:
     if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, {str(value)[:40]!r} was given")
     return number
+
+
+# What callers choose most: greedy, and drawn from all tokens.
+COMMON = Sampling(), Sampling(temperature=1.0)

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape import llm
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Command, CompilesAtDispatch
 from liveshape.errors import DeviceError
 from liveshape.graph import Limits
 from liveshape.kernels import Variant
-from liveshape.llm.batch.loading import load_runner
+from liveshape.llm import Sampling, open_engine
 from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
 from liveshape.run import warming
@@ -24,6 +26,7 @@ from tests.ops.cases import attention as cases
 from tests.support.graphs import build
 from tests.support.paper import PaperDevice
 
+OWN = Sampling(temperature=0.7, top_p=0.9)  # as the shipped model's own settings, which have both
 SOFTWARE = Limits(max_invocations=32, max_cooperating_threads=4, lanes=8)
 
 
@@ -108,14 +111,27 @@ def test_an_interrupt_ends_both(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(device.dispatched) + len(device.another().dispatched) < len(kernels)
 
 
-def test_a_server_warms_up_prompts_and_tokens() -> None:
+@pytest.mark.parametrize("sampling", [Sampling(), OWN], ids=["greedy", "model's own"])
+def test_a_load_compiles_what_any_short_call_takes(sampling: Sampling) -> None:
+    device, told = Late(), []
+    model, _ = llm.load(shipped_model(), device=device, kernels=lambda done, total: told.append((done, total)))
+    assert told[-1] == (len(device.order), len(device.order))
+    assert {grid for _, grid in device.dispatched} == {(0, 1, 1)}
+    for rows in (*range(1, 10), 17, 64, 200):
+        call = model.engine._call(rows, sampling)
+        assert not {*warming.kernels_of(model.engine.executor.plan, [call])} - {*device.order}, rows
+    model.close()
+
+
+def test_an_engine_compiles_what_first_requests_take() -> None:
     device = Late()
-    runner, _ = load_runner(shipped_model(), device=device, sequences=4)
-    runner.warm_up()
-    names = {variant.kernel.name for variant in device.order}
-    assert {"attention/lane_rows+paged", "sampling/argmax", "sampling/pick"} <= names
-    assert {name.partition("+")[0] for name in names} >= {"q4/gemv", "q4/few_rows"}, "a token and a prompt"
-    runner.close()
+    with open_engine(shipped_model(), device=device, sequences=8) as engine:
+        assert isinstance(engine, BatchEngine)
+        compiled, runner = {*device.order}, engine._runner
+        prompts = [runner._prompt(rows) for rows in (*range(1, 10), 60)]
+        tokens = [runner._decode(count, (OWN,)) for count in range(1, 9)]
+        for call in (*prompts, *tokens):
+            assert not {*warming.kernels_of(runner.executor.plan, [call])} - compiled, call
 
 
 def test_a_gpu_compiles_at_load() -> None:

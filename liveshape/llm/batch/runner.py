@@ -11,14 +11,14 @@ from typing import Any
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
-from liveshape.graph import Limits, SymInt, Tensor
+from liveshape.graph import Limits, SymInt, Tensor, Value
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.batch.step_tables import LineSizes, StepTables, tables_of
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.program.batch_graph import BatchGraph
 from liveshape.llm.program.batched_graph import BatchBounds
 from liveshape.llm.program.token_graph import LOGITS, TOKEN
-from liveshape.llm.sampling_settings import Sampling
+from liveshape.llm.sampling_settings import COMMON, Sampling
 from liveshape.ops.attention_heuristics import few_queries, tile_queries
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
@@ -26,11 +26,12 @@ from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
 from liveshape.run.executor import Executor
 from liveshape.run.pending import Pending
-from liveshape.run.warming import Call, warm_up
+from liveshape.run.warming import warm_up
 
 # Together these take every branch of the sampling operator.
 _MODES = ((False, False, False), (False, False, True), (True, False, False), (True, True, False), (True, True, True))
-_PROMPT = 16  # tokens of a short one
+_PROMPTS = (16, 2, 4)  # tokens of short ones: each takes kernels of its own
+_TOGETHER = (2, 4, 8)  # sequences that decode together, likewise
 
 
 class BatchRunner:
@@ -58,24 +59,30 @@ class BatchRunner:
         plan = compile(made.graph, limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
 
-    def warm_up(self, progress: Progress | None = None) -> None:
-        """Finish the kernels of a prompt and of a token, greedy and drawn, where the driver would in their first call.
+    def warm_up(self, samplings: Sequence[Sampling] = (), progress: Progress | None = None) -> None:
+        """Finish the kernels of prompts and of tokens, greedy, drawn and by these settings, where the driver would in
+        their first call.
 
-        Example: `runner.warm_up()`.
+        Example: `runner.warm_up([Sampling(temperature=0.7, top_p=0.9)])`.
         """
-        made, bounds = self._made, self._made.bounds
-        prompt = min(bounds.rows, _PROMPT)
-        tiles = -(-prompt // self.lines.tile)
-        calls: list[Call] = []
-        for drawn in (False, True):
-            for rows, lines, attention in ((prompt, tiles, (0, tiles, 64, 64)), (1, 1, (1, 0, 64, 64))):
-                sizes = (rows, 1, lines, 1, 1)
-                scalars = (
-                    *zip(made.tables.sizes, sizes, strict=True),
-                    *zip(made.tables.attention, attention, strict=True),
-                )
-                calls.append({**dict(scalars), made.rows: 1, made.modes["drawn"]: drawn})
-        warm_up(self.executor.plan, self.device, calls, progress)
+        bounds = self._made.bounds
+        first, *others = (self._prompt(min(rows, bounds.rows)) for rows in _PROMPTS)
+        token = [self._decode(1, (each,)) for each in (*COMMON, *samplings)]
+        together = [self._decode(count, ()) for count in _TOGETHER if count <= bounds.sequences]
+        warm_up(self.executor.plan, self.device, [first, *token, *others, *together], progress)
+
+    def _prompt(self, rows: int) -> dict[Value, Any]:
+        return self._call(rows, 1, 0, -(-rows // self.lines.tile), ())
+
+    def _decode(self, count: int, samplings: Sequence[Sampling]) -> dict[Value, Any]:
+        return self._call(count, count, count, 0, samplings)
+
+    def _call(self, rows: int, wanted: int, few: int, tiles: int, samplings: Sequence[Sampling]) -> dict[Value, Any]:
+        """Values of the live scalars of a step whose contexts are short."""
+        made, tables = self._made, self._made.tables
+        sizes = zip(tables.sizes, (rows, wanted, few + tiles, wanted, 1), strict=True)
+        attention = zip(tables.attention, (few, tiles, 64, 64), strict=True)
+        return dict[Value, Any]([*sizes, *attention, (made.rows, wanted), *self._modes(samplings).items()])
 
     def _routes(self) -> tuple[tuple[tuple[SymInt, Any], ...], ...]:
         """Values of the live scalars at which load looks for kernels: rows, lines, contexts, and modes of sampling."""
@@ -157,9 +164,15 @@ class BatchRunner:
             **dict(zip(live.sizes, tables.sizes, strict=True)),
             **dict(zip(live.attention, tables.attention, strict=True)),
             made.rows: step.lines,
-            made.modes["drawn"]: any(not each.greedy for each in samplings),
-            made.modes["limited"]: any(not each.greedy and each.limited for each in samplings),
-            made.modes["penalized"]: any(each.penalized for each in samplings),
+            **self._modes(samplings),
+        }
+
+    def _modes(self, samplings: Sequence[Sampling]) -> dict[SymInt, Any]:
+        modes = self._made.modes
+        return {
+            modes["drawn"]: any(not each.greedy for each in samplings),
+            modes["limited"]: any(not each.greedy and each.limited for each in samplings),
+            modes["penalized"]: any(each.penalized for each in samplings),
         }
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from liveshape.progress import Progress
 from liveshape.run.executor import Executor
 from liveshape.run.pending import Pending
 from liveshape.run.results import DeviceTensor
-from liveshape.run.warming import Call, warm_up
+from liveshape.run.warming import warm_up
 
 # Together these take every branch of the sampling operator, so that load compiles all its pipelines.
 _ROUTES = (
@@ -34,7 +34,7 @@ _ROUTES = (
     Sampling(temperature=1.0),
     Sampling(temperature=1.0, top_k=2, top_p=0.9, min_p=0.1),
 )
-_PROMPT = 16  # tokens of a short one
+_SHORT = (16, 2, 4)  # tokens of short prompts: each takes kernels of its own
 
 
 class Engine:
@@ -77,19 +77,22 @@ class Engine:
         self._one_position = token_graph.position.max_shape[0] == 1
 
     def warm_up(self, samplings: Sequence[Sampling], progress: Progress | None = None) -> None:
-        """Finish the kernels of a long prompt, a short one and decode, where the driver would in the first of them.
+        """Finish the kernels of a long prompt, short ones and decode, where the driver would in the first of them.
 
         Example: `engine.warm_up([Sampling()])`.
         """
-        token_graph, bound = self._token_graph, self.description.max_seq_len
-        ways: list[tuple[int, Sampling | None]] = [(bound, None), *((min(_PROMPT, bound), each) for each in samplings)]
-        calls: list[Call] = []
-        for rows, sampling in (*ways, *((1, each) for each in samplings)):
-            positions = 1 if self._one_position else rows
-            call: dict[Value, Any] = {token_graph.tokens: (1, rows), token_graph.position: (positions,)}
-            call.update(_values(token_graph, sampling, 1).items())
-            calls.append(call)
+        bound = self.description.max_seq_len
+        first, *others = (min(rows, bound) for rows in _SHORT)
+        calls = [self._call(bound, None), *(self._call(rows, each) for rows in (first, 1) for each in samplings)]
+        calls += [self._call(rows, None) for rows in others]
         warm_up(self.executor.plan, self.device, calls, progress)
+
+    def _call(self, rows: int, sampling: Sampling | None) -> dict[Value, Any]:
+        token_graph = self._token_graph
+        positions = 1 if self._one_position else rows
+        call: dict[Value, Any] = {token_graph.tokens: (1, rows), token_graph.position: (positions,)}
+        call.update(_values(token_graph, sampling, 1).items())
+        return call
 
     @property
     def executor(self) -> Executor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from liveshape.errors import InputError
@@ -21,6 +22,7 @@ from liveshape.llm.generation.options import LogitsProcessor, Prompt, Sampler, S
 from liveshape.llm.generation.preparing import MAX_TOKENS, check_verifiable, prepare
 from liveshape.llm.generation.response_stream import Request, ResponseStream, responses
 from liveshape.llm.generation.stats import Stats
+from liveshape.llm.sampling_settings import COMMON
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.option_names import checks_options
 
@@ -38,6 +40,7 @@ def load(
     device: Device | str | int | None = None,
     backend: str | None = None,
     progress: Progress | None = None,
+    kernels: Progress | None = None,
     half_cache: bool = False,
     activations: str = AUTO,
     deterministic: bool = False,
@@ -54,6 +57,8 @@ def load(
     default, and else what the file says. Another value needs no other copy of the weights.
     `device` and `backend` are as of `liveshape.load`.
     `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
+    On a software adapter, whose driver compiles kernels when they are first used, it compiles those that prompts and
+    decode take, so that the first call is quick; `kernels(done, total)` counts them. The driver keeps them on disk.
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
     `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
     `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and `"auto"` is
@@ -70,7 +75,7 @@ def load(
     told = progress or (lambda done, total: None)
     with runnable(str(path_of(path)), conversion, told, check=tokenizer_of) as folder:
         tokenizer = Tokenizer.load(folder)  # first: cheap, and fails before weights are uploaded
-        return LanguageModel.load(
+        model = LanguageModel.load(
             folder,
             device=device,
             backend=backend,
@@ -79,7 +84,20 @@ def load(
             activations=activations,
             deterministic=deterministic,
             max_context=max_context,
-        ), tokenizer
+        )
+        warm_up_loaded(model, tokenizer, kernels)
+        return model, tokenizer
+
+
+def warm_up_loaded(model: LanguageModel, tokenizer: Tokenizer, kernels: Progress | None) -> None:
+    """Compile what the first call takes by the model's own sampling settings and common ones, or close the model.
+
+    Example: `warm_up_loaded(model, tokenizer, lambda done, total: None)`.
+    """
+    with ExitStack() as held:
+        held.callback(model.close)
+        model.warm_up([*COMMON, tokenizer.generation.sampling()], kernels)
+        held.pop_all()
 
 
 @checks_options()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS, path_of
 from liveshape.llm.batch.loading import SEQUENCES, load_runner
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.engine.speculative import NGRAM
-from liveshape.llm.generation.generating import load, lookahead_options
+from liveshape.llm.generation.generating import load, lookahead_options, warm_up_loaded
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import AnswerChannel
@@ -44,6 +44,7 @@ def open_engine(
     quant: Any = None,
     cache: bool = True,
     progress: Progress | None = None,
+    kernels: Progress | None = None,
     **options: Any,
 ) -> AsyncEngine:
     """Open a model, as `load` does, for many requests at once: `async for response in engine.generate(...)`.
@@ -52,6 +53,7 @@ def open_engine(
     `cache_bytes` in pages; `max_waiting` more wait. `max_context` bounds each sequence and costs no memory.
     `options` are `device`, `half_cache`, `activations` (auto, float32, float16 or int8) and `deterministic`: the same
     bytes whatever runs beside it.
+    `progress` and `kernels` are as of `load`.
     `lookahead` is speculative decoding: "ngram", or the path of a draft model. With a draft model, or where the program
     cannot be batched, requests run one at a time; `engine.facts` says why. After a device loss the model is opened
     again.
@@ -74,6 +76,7 @@ def open_engine(
         chat_template=chat_template,
         max_context=max_context,
         progress=progress,
+        kernels=kernels,
         **options,
     )
 
@@ -93,7 +96,7 @@ def engine_from(
 ) -> AsyncEngine:
     """An engine of the folder that `folder` provides while the model is loaded, now and again after a device loss.
 
-    With `kernels`, which counts them, it is warmed up for its first request.
+    It is warmed up for its first request, which `kernels` counts.
 
     `lookahead` is "ngram", or opens the model that speculative decoding takes its guesses from.
 
@@ -133,23 +136,25 @@ def engine_from(
         if reason is None:
             try:
                 runner, description = runner_of(path)
-                if kernels is not None:
-                    runner.warm_up(kernels)
-                return BatchEngine(
-                    runner,
-                    tokenizer,
-                    description,
-                    max_waiting=max_waiting,
-                    lookahead=lookahead,
-                    lookahead_tokens=lookahead_tokens,
-                    reload=runner_again,
-                    channel=channel,
-                )
+                with ExitStack() as held:
+                    held.callback(runner.close)
+                    runner.warm_up([tokenizer.generation.sampling()], kernels)
+                    engine = BatchEngine(
+                        runner,
+                        tokenizer,
+                        description,
+                        max_waiting=max_waiting,
+                        lookahead=lookahead,
+                        lookahead_tokens=lookahead_tokens,
+                        reload=runner_again,
+                        channel=channel,
+                    )
+                    held.pop_all()
+                    return engine
             except UnsupportedError as error:
                 reason = str(error)
         model, drafter = model_of(path)
-        if kernels is not None:
-            model.warm_up([tokenizer.generation.sampling()], kernels)
+        warm_up_loaded(model, tokenizer, kernels)
         return SerialEngine(
             model,
             tokenizer,

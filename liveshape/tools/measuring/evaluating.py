@@ -18,7 +18,6 @@ from liveshape.export.folder import Settings, export_folder
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.model.config import Quantization
 from liveshape.graph.activation_kinds import FLOAT32
-from liveshape.llm.generation.generating import load
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.tools.console import upload_bar, work_bar
@@ -55,11 +54,9 @@ def evaluate(checkpoint: Checkpoint, folder: Path, settings: Settings, text: str
         room = room_in(home, "set TMPDIR to a folder of another disk, or export without --evaluate")
         with upload_bar("the source's own weights") as progress, room:
             export_folder(checkpoint, Path(home) / "source", plain, progress=progress)
-        source, _ = load(Path(home) / "source", device=device, activations=FLOAT32)
-    with source:
-        model, tokenizer = load(folder, device=source.device, activations=FLOAT32)
-        with model:
-            return compare(model, source, tokenizer, text)
+        source = LanguageModel.load(Path(home) / "source", device=device, activations=FLOAT32)
+    with source, LanguageModel.load(folder, device=source.device, activations=FLOAT32) as model:
+        return compare(model, source, Tokenizer.load(folder), text)
 
 
 def compare(model: LanguageModel, source: LanguageModel, tokenizer: Tokenizer, text: str) -> Compared:
