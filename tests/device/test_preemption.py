@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -52,9 +52,8 @@ class Held:
             self._left -= 1
             if self._left == 0:
                 self.line = frame.f_lineno
-                thread = threading.Thread(target=self._other)
-                thread.start()
-                thread.join()
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(self._other).result()
         return self._trace
 
 
