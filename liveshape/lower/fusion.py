@@ -16,7 +16,7 @@ from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
-from liveshape.lower.convolution_patterns import FOLDED_NORMS
+from liveshape.lower.convolution_patterns import CLAMPS, FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.layout_patterns import LAYOUTS
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
@@ -208,6 +208,7 @@ def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Rep
 FUSIONS = (
     *DEQUANTIZED_WEIGHTS,
     FOLDED_NORMS,
+    CLAMPS,
     Fusion(
         "SwiGLU, in the epilogue of its two linears if they are of 4 bits",
         frozenset({SIGMOID}),

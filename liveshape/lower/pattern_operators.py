@@ -27,6 +27,14 @@ VIEW = "aten.view_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
 CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
+CLAMPED_CONVOLUTION = "et_vk.conv_with_clamp.default"
+CLAMP = frozenset(
+    {
+        *("aten.relu.default", "aten::relu.out"),
+        *("aten.hardtanh.default", "aten::hardtanh.out"),
+        *("aten.clamp.default", "aten::clamp.out"),
+    }
+)
 BATCH_NORM = frozenset(
     {"aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out"}
 )

@@ -1,4 +1,5 @@
-"""Batch norms folded into their convolutions: as close to float64 as the two operators, at every live batch."""
+"""Batch norms and clamps fused into their convolutions, at every live batch: norms as close to float64 as the two
+operators, clamps with their very bytes."""
 
 from __future__ import annotations
 
@@ -97,6 +98,31 @@ def test_batch_norms_are_folded(name: str) -> None:
             executor.poison()
             errors.append(float(np.square(executor.execute([image])[0] - golden(image)).mean()) ** 0.5)
         assert errors[1] <= 1.25 * errors[0] + 1e-9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("operator", "bounds"),
+    [("aten.relu.default", ()), ("aten::hardtanh.out", (0.0, 6.0)), ("aten.clamp.default", (None, 0.25))],
+)
+def test_clamps_give_the_very_bytes_of_two_operators(operator: str, bounds: tuple[Any, ...], dtype: str) -> None:
+    chain = Chain()
+    x = chain.input((BATCH, CHANNELS, SIDE, SIDE), dtype)
+    weight = np.random.default_rng(0).standard_normal((4, CHANNELS, 3, 3)).astype(dtype)
+    outs = [chain.tensor((BATCH, 4, SIDE, SIDE), dtype) for _ in range(2)]
+    more = (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+    chain.node(CONVOLUTION, x, chain.constant(weight), None, *more, outs[0])
+    chain.node(operator, outs[0], *bounds, outs[1])
+    graphs = chain.graph(outs[1]), fuse(chain.graph(outs[1]))
+    assert [len(graph.nodes) for graph in graphs] == [2, 1]
+    device = open_device()
+    executors = [Executor(compile(graph, device.limits), device) for graph in graphs]
+    for batch in (BATCH, 1, 3):
+        image = np.random.default_rng(batch).standard_normal((batch, CHANNELS, SIDE, SIDE)).astype(dtype)
+        image[0, 0, 0, 0] = np.nan
+        first, second = (executor.execute([image])[0] for executor in executors)
+        assert first.tobytes() == second.tobytes()
+        assert np.isnan(first).any()
 
 
 def test_factors_are_those_of_channels_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
