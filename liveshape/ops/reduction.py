@@ -11,9 +11,10 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.ops.lane_reduction import lane_partials, lane_reduce, merged
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
-from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
+from liveshape.ops.shapes import MAX_RANK, axis_of
 from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads, stacked
 
 REDUCE = Kernel.load("reduction/reduce")
@@ -43,13 +44,22 @@ class ReductionLayout(NamedTuple):
 
 
 def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
-    return [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
+    """The dimensions, all of them where none are named; a scalar has none, whatever PyTorch grants it."""
+    axes = [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
+    return axes if x.rank else []
 
 
 def _layout(
     x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
 ) -> ReductionLayout:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
+    return _layout_of(x.dtype, x.shape, _set_shapes(x, dims, keepdim, *outputs, pairs=pairs))
+
+
+def _set_shapes(
+    x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
+) -> list[int]:
+    """Set the outputs' shape; the axes that are reduced."""
     if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
         raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
     axes = _axes(x, dims)
@@ -59,7 +69,7 @@ def _layout(
         out.shape = tuple(
             1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes
         )
-    return _layout_of(x.dtype, x.shape, axes)
+    return axes
 
 
 def _bound(x: LiveTensor, dims: Ints | None) -> Units:
@@ -68,11 +78,10 @@ def _bound(x: LiveTensor, dims: Ints | None) -> Units:
 
 
 def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
-    rank = len(shape)
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
-    kept_sizes, kept_strides = _merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
-    sizes, strides = _merged(shape, [axis for axis in range(rank) if axis in axes])
+    kept_sizes, kept_strides = merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
+    sizes, strides = merged(shape, axes)
     units = Units(prod(kept_sizes), prod(sizes), strides[-1:] == (1,))
     padding = (0,) * (MAX_RANK - len(kept_sizes))
     walk = {
@@ -86,15 +95,16 @@ def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
     return ReductionLayout(units, walk)
 
 
-def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
-    strides = strides_of(shape)
-    sizes, (steps,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
-    return sizes, steps
-
-
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     """out = code(x) over the dimensions, all of them where none are named."""
     limits: Limits = yield GetLimits()
+    if not limits.has_many_threads and not is_complex(x.dtype):
+        axes = _axes(x, dims)
+        partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
+        _set_shapes(x, dims, keepdim, out)
+        divisor = prod(x.shape[axis] for axis in axes)
+        yield from lane_reduce((SUM if code == MEAN else code, code), x, axes, out, partials, limits, divisor)
+        return
     partials = yield from partials_of(_bound(x, dims), _total_dtype(x, out), limits)
     layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
     yield from _reduced(code, x, layout, out, partials, limits, layout.units.length)

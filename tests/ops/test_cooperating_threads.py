@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from liveshape.device.backends import open_device
+from liveshape.graph import Limits
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan_state import PlanState
 from tests.support.chains import Chain, executor_of
 
 
@@ -16,8 +19,25 @@ def test_a_number_of_threads_that_is_no_power_of_two(cooperating: int) -> None:
     device = open_device(limits=replace(open_device().limits, max_cooperating_threads=cooperating))
     chain = Chain()
     x = chain.input((3, 40))
-    out = chain.node("aten.sum.dim_IntList", x, (1,), False, None, chain.tensor((3,)))
+    out = chain.node("aten.var.correction", x, (1,), 0, False, chain.tensor((3,)))
     executor = executor_of(chain.graph(out), device)
     for size in (40, 17, 9):
         data = np.random.default_rng(size).integers(-9, 9, (3, size)).astype(np.float32)
-        np.testing.assert_array_equal(executor.execute([data])[0], data.sum(1))
+        np.testing.assert_allclose(executor.execute([data])[0], data.astype(np.float64).var(1), 1e-5)
+
+
+def test_few_threads_sum_by_themselves_in_vectors() -> None:
+    """Barriers and scalar loads are expensive there; devices with many threads keep units that many cooperate on."""
+    chain = Chain()
+    x = chain.input((16, 32000))
+    along = chain.node("aten.sum.dim_IntList", x, (1,), False, None, chain.tensor((16,)))
+    across = chain.node("aten.mean.dim", x, (0,), False, None, chain.tensor((32000,)))
+    kernels = {}
+    for limits in (Limits(max_cooperating_threads=4), Limits()):
+        live = PlanState(compile(chain.graph(along, across), limits))
+        kernels[limits.has_many_threads] = [
+            step[0].kernel.name for node in live.nodes for step in live.steps(node, lambda node, request: 0)
+        ]
+    few = "reduction/lane_reduce"
+    assert kernels[False] == [few, f"{few}+units", f"{few}+units"], "16 rows go in parts, 8,000 vectors do not"
+    assert not any(few in name for name in kernels[True])

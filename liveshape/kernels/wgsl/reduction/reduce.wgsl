@@ -6,14 +6,6 @@
 // TOut: f32, f16, i32, u32
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override OP: u32 = 0;
-
-const SUM = 0u;
-const MEAN = 1u;
-const PRODUCT = 2u;
-const ANY = 3u;
-const ALL = 4u;
-const VARIANCE = 5u;
 
 struct Params {
     units: u32,
@@ -47,32 +39,12 @@ alias TOut_math = f32;
 #endif
 
 alias Total = TOut_math;
+alias Element = TIn;
 
-fn combine(a: Total, b: Total) -> Total {
-    if (OP == PRODUCT || OP == ALL) {
-        return a * b;
-    }
-    if (OP == ANY) {
-        return max(a, b);
-    }
-    return a + b;
-}
-
-fn element(i: u32) -> Total {
-    let value = x[i];
-    if (OP == ANY || OP == ALL) {
-        return select(Total(1), Total(0), value == TIn(0)); // a NaN equals nothing, so it counts as true
-    }
-    return Total(value);
-}
-
+#include reduction/operations
 #include reduction/across_threads
 #include reduction/parts
 #include reduction/reduced_walk
-
-fn identity() -> Total {
-    return select(Total(0), Total(1), OP == PRODUCT || OP == ALL);
-}
 
 // What the thread has of a part: of its elements, or of the squares of what they are above the mean.
 fn own_total(part: Part, thread: u32, squares: bool, mean: Total) -> Total {
@@ -81,7 +53,7 @@ fn own_total(part: Part, thread: u32, squares: bool, mean: Total) -> Total {
     for (var first = part.first + member_of(thread); first < part.last; first += BLOCK * COOPERATING) {
         var block = identity();
         for (var j = first; j < min(first + BLOCK * COOPERATING, part.last); j += COOPERATING) {
-            let value = element(start + walk(j));
+            let value = total_of(x[start + walk(j)]);
             if (squares) {
                 let difference = value - mean;
                 block += difference * difference;

@@ -1,0 +1,144 @@
+"""Reductions where threads are few: each reduces a part of a unit by itself, in vectors of neighbours.
+
+Compilers for CPUs make coroutines of kernels with barriers and a branch per lane of each load, so that a vector of four
+costs little more than one element. Long units, and few of them, go in parts, whose results are units of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import Any, NamedTuple
+
+from liveshape.graph import Limits, Shape
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.registry import Number, Tensors
+from liveshape.ops.shapes import MAX_RANK, ceil_div, merge_dims, strides_of
+from liveshape.ops.stages import thread_elements
+
+NEIGHBOURS, WIDTHS = ("elements", "units"), {4: "four", 1: "one"}
+LANE_REDUCE = {
+    (inner, width): Kernel.load("reduction/lane_reduce", NEIGHBOURS=NEIGHBOURS[not inner], WIDTH=name)
+    for inner in (True, False)
+    for width, name in WIDTHS.items()
+}
+ENOUGH_THREADS = 256  # for the cores of a CPU
+LEAST_SPAN = 64  # turns of a thread, of which a part is worth its partial result
+EVEN_SPAN = 1024  # where the order of a sum depends on nothing but its length
+
+
+class LaneLayout(NamedTuple):
+    """Where the elements of units lie, in vectors of `width`, which are of a unit where they are `inner`."""
+
+    units: int
+    length: int  # of a unit, in turns of a thread
+    inner: bool
+    width: int
+    walk: dict[str, Any]
+
+    @property
+    def unit_threads(self) -> int:
+        """Threads of a part of all units."""
+        return self.units if self.inner else self.units // self.width
+
+
+def lane_layout(shape: Shape, axes: list[int]) -> LaneLayout:
+    """The layout of a reduction over axes, in any order.
+
+    >>> layout = lane_layout((3, 8), [1])
+    >>> layout.units, layout.length, layout.inner, layout.width
+    (3, 2, True, 4)
+    """
+    kept_sizes, kept_strides = merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
+    sizes, strides = merged(shape, axes)
+    inner = strides[-1:] == (1,)
+    innermost = sizes if inner else kept_sizes
+    width = 4 if innermost and innermost[-1] % 4 == 0 else 1
+    units, length = prod(kept_sizes), prod(sizes)
+    # All strides but that of the innermost dimension are multiples of its size.
+    kept_strides = tuple(1 if step == 1 else step // width for step in kept_strides)
+    strides = tuple(1 if step == 1 else step // width for step in strides)
+    if inner:
+        sizes, length = (*sizes[:-1], sizes[-1] // width), length // width
+    elif kept_sizes:
+        kept_sizes = (*kept_sizes[:-1], kept_sizes[-1] // width)
+    run, step = (sizes[-1], strides[-1]) if sizes else (1, 1)
+    padding = (0,) * (MAX_RANK - len(kept_sizes))
+    walk = {
+        "length": length,
+        "run": run,
+        "step": step,
+        "kept_rank": len(kept_sizes),
+        "reduced_rank": len(sizes[:-1]),
+        "sizes": kept_sizes + padding + sizes[:-1],
+        "strides": kept_strides + padding + strides[:-1],
+    }
+    return LaneLayout(units, length, inner, width, walk)
+
+
+def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:
+    """Sizes and strides of some axes, in the order of memory, neighbours merged."""
+    axes = sorted(axes)
+    strides = strides_of(shape)
+    sizes, (steps,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
+    return sizes, steps
+
+
+def lane_partials(shape: Shape, axes: list[int], dtype: str, limits: Limits) -> Generator[Scratch, Any, Tensors]:
+    """Scratch for the partial results of units up to those of a shape, a tensor for each stage."""
+    units, length = (
+        prod(size for axis, size in enumerate(shape) if axis not in axes),
+        prod(shape[axis] for axis in axes),
+    )
+    most = thread_elements(limits)
+    if length <= min(most, LEAST_SPAN):
+        return ()
+    stages = [(yield Scratch(dtype, (units * (ceil_div(length, _span(limits)) + 1) + 4 * ENOUGH_THREADS,)))]
+    parts = max(ceil_div(length, _span(limits)), ENOUGH_THREADS)
+    while parts > most:
+        parts = ceil_div(parts, most)
+        stages.append((yield Scratch(dtype, (units * parts,))))
+    return tuple(stages)
+
+
+def _span(limits: Limits) -> int:
+    """Turns that a thread makes at most."""
+    return min(thread_elements(limits), EVEN_SPAN) if limits.one_order else thread_elements(limits)
+
+
+def _parts(layout: LaneLayout, limits: Limits, first: bool) -> int:
+    """How many threads reduce a unit; with one order of summation that depends on nothing but its length."""
+    parts = ceil_div(layout.length, _span(limits) if first else thread_elements(limits))
+    if first and not limits.one_order and layout.unit_threads > 0:
+        wanted = ceil_div(ENOUGH_THREADS, layout.unit_threads)
+        worth = ceil_div(layout.length, LEAST_SPAN)
+        wanted = wanted if wanted < worth else worth
+        parts = parts if parts > wanted else wanted
+    return parts if parts > 0 else 1
+
+
+def lane_reduce(
+    codes: tuple[int, int],
+    x: LiveTensor,
+    axes: list[int],
+    out: LiveTensor,
+    partials: Tensors,
+    limits: Limits,
+    divisor: Number,
+) -> Generator[Dispatch, Any, None]:
+    """out = x reduced over axes, by the second of two codes; by the first to partial results."""
+    layout, source = lane_layout(x.shape, axes), x
+    for target in (*partials, out):
+        span = ceil_div(layout.length, _parts(layout, limits, source is x))
+        parts = ceil_div(layout.length, span) if span > 0 else 1
+        count = layout.unit_threads * parts
+        last = parts == 1
+        yield LANE_REDUCE[layout.inner, layout.width](
+            out if last else target, source, **layout.walk, count=count, unit_threads=layout.unit_threads, span=span,
+            divisor=divisor if last else 1, OP=codes[last], threads=count,
+        )  # fmt: skip
+        if last:
+            return
+        layout, source = lane_layout((parts, layout.units), [0]), target
