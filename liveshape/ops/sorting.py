@@ -2,7 +2,7 @@
 
 Keys order as torch orders elements, a NaN above everything. Blocks of a row are sorted in workgroup memory, then runs
 merge two by two, so that a row takes one dispatch for 512 elements and one more for each doubling; a top-k merges only
-the first k of each run.
+the first k of each run. Where threads are few, one of few elements selects them without a sort.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.creation import fill
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
@@ -25,9 +26,13 @@ SORT_CHUNKS = Kernel.load("sorting/chunks")
 SORT_MERGE = Kernel.load("sorting/merge")
 SORT_STORE = Kernel.load("sorting/store")
 MERGE_ROWS = Kernel.load("sorting/merge_rows")
+LANE_SELECT = Kernel.load("sorting/lane_select")
+STORE_SELECTED = Kernel.load("sorting/store_selected")
 CHUNK = 512  # of sorting/chunks.wgsl
+MOST_SELECTED = 128  # elements of a row, of which each is compared with all
+SELECT_PASSES = 10  # over a row, of sorting/lane_select.wgsl
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
 
 
 def sorted_pairs(
@@ -146,12 +151,38 @@ def argsort(x: LiveTensor, dim: int, descending: bool, out: LiveTensor) -> Steps
 def topk(x: LiveTensor, k: int, dim: int, largest: bool, is_sorted: Any, out: Tensors) -> Steps:
     """In order even where that is not asked for."""
     axis = axis_of(dim, x.rank)
-    pairs = yield from sorted_pairs(x, axis, largest, k)
-    length = _row(x, axis)[0]
+    limits: Limits = yield GetLimits()
+    lanes = _selecting_lanes(x, axis, out[0], limits)
+    selected: LiveTensor | None = None
+    pairs: LiveTensor | None = None
+    if lanes:
+        selected = yield Scratch("int32", (prod(out[0].max_shape), 2))
+    else:
+        pairs = yield from sorted_pairs(x, axis, largest, k)
+    length, inner = _row(x, axis)
     if not 0 <= k <= length:
         raise ShapeError(f"topk takes {k} of the {length} elements of dimension {dim} of {x.shape}")
     out[0].shape = out[1].shape = _with(x, axis, k)
-    yield from _store(out, x, axis, pairs, 0, k)
+    if pairs is not None:
+        yield from _store(out, x, axis, pairs, 0, k)
+        return
+    assert selected is not None
+    width = 4 if inner == 1 and length % 4 == 0 else 1
+    rows = x.numel // length if length and k else 0
+    shared = {"inner": inner, "keep": k}
+    yield LANE_SELECT(
+        selected, x, rows=rows, length=length // width, **shared, VEC=width, WG=lanes, LARGEST=largest, KIND=_kind(x),
+        groups=rows,
+    )  # fmt: skip
+    yield STORE_SELECTED(*out, selected, x, count=rows * k, length=length, **shared, threads=rows * k)
+
+
+def _selecting_lanes(x: LiveTensor, axis: int, out: LiveTensor, limits: Limits) -> int:
+    """The lanes that select some elements of a row; 0 where all are sorted."""
+    lanes = limits.few_threads_lanes
+    longest, most = (x.max_shape[axis], out.max_shape[axis]) if x.rank else (1, 1)
+    turns = SELECT_PASSES * ceil_div(longest, lanes) if lanes else 0
+    return lanes if most <= MOST_SELECTED and turns <= limits.max_turns else 0
 
 
 @op("aten.kthvalue.default", "aten::kthvalue.values", rows=but_dims("x", "dim", keepdim="keepdim"))

@@ -42,7 +42,7 @@ def sort(
     )
 
 
-def topk(name: str, kind: str, k: int, dim: int, largest: bool, sizes: tuple[int, ...]) -> OpCase:
+def topk(name: str, kind: str, k: int, dim: int, largest: bool, sizes: tuple[int, ...], make: Any = few) -> OpCase:
     def golden(x: torch.Tensor, size: int) -> Any:
         values, indices = torch.sort(x, dim=dim, descending=largest, stable=True)
         np.testing.assert_array_equal(values.narrow(dim, 0, k), torch.topk(x, k, dim, largest)[0])
@@ -51,7 +51,7 @@ def topk(name: str, kind: str, k: int, dim: int, largest: bool, sizes: tuple[int
     def args_at(size: int) -> list[Any]:
         shape = (3, size) if dim else (size, 3)
         found = (3, k) if dim else (k, 3)
-        return [In(kind, shape, few), k, dim, largest, True, [Out(kind, found), Out("int64", found)]]
+        return [In(kind, shape, make), k, dim, largest, True, [Out(kind, found), Out("int64", found)]]
 
     return OpCase(f"topk {name} {kind}", "aten::topk.values", args_at, golden, sizes=sizes, **EXACT)
 
@@ -168,6 +168,10 @@ CASES = [
     topk("rows", "float16", 3, 1, False, (3, 5, 7, 29, 43)),
     topk("columns", "int32", 2, 0, True, (2, 3, 11, 37, 43)),
     topk("long rows", "float32", 5, 1, True, (5, 512, 513, 1500, 2049)),
+    topk("odd", "float32", 7, 1, True, (7, 8, 43, 500), odd),
+    topk("odd", "float32", 7, 0, False, (7, 8, 43, 500), odd),
+    topk("spread", "float32", 128, 1, False, (128, 131, 1500, 2048), None),
+    topk("more than are selected", "float32", 130, 1, True, (130, 512, 513, 1500)),
     median_dim(few, 0),
     median_dim(odd, 1),
     median("float32", few),
