@@ -322,7 +322,7 @@ def work(number):
         x = X * (1000 * number + step)
         with turn:  # what the input holds is the caller's to guard; everything after it is not
             mine = doubling.start(x)
-            other = doubling.staging._slots[draw.randrange(2)].transfer
+            other = doubling.staging._slots[draw.randrange(2)].transfer or mine
         for transfer in draw.sample([mine, other], 2):
             got = transfer.wait()[0]
             if transfer is mine and (got != 2 * x).any():
@@ -330,6 +330,7 @@ def work(number):
         buffer = device.buffer(256, "passing")
         device.write(buffer, 0, bytes(256))
         device.free([buffer])
+threading.excepthook = lambda raised: wrong.append(repr(raised.exc_value))
 threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
 [each.start() for each in threads]; [each.join() for each in threads]
 print(wrong, device.counters.live_bytes < 1 << 20)
