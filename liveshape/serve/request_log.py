@@ -68,6 +68,7 @@ class RequestLog:
 
     def __init__(self, app: ASGIApp, service: Service, routes: list[str]) -> None:
         self._app, self._service, self._routes = app, service, frozenset(routes)
+        self._refused_loading = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,4 +93,7 @@ class RequestLog:
             self._service.metrics.requests[path if path in self._routes else "other", status] += 1
             seconds = round(time.perf_counter() - begun, 6)
             line = {"id": identity, "method": scope["method"], "path": path[:200], "status": status}
-            log("request", **line, seconds=seconds, **told)
+            loading = status == 503 and self._service.engine is None
+            if not (loading and self._refused_loading):  # who waits for the load asks every second
+                log("request", **line, seconds=seconds, **told)
+            self._refused_loading |= loading

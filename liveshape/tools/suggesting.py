@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse does, but a command refuses what it does not know: its caller would print another usage."""
+        self._check_leading(sys.argv[1:] if args is None else args)
         parsed, extras = super().parse_known_args(args, namespace)
         if extras:
             self._refuse(extras)
@@ -27,14 +29,30 @@ class Parser(argparse.ArgumentParser):
             allowed = ", ".join(map(repr, action.choices))
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{near} (choose from {allowed})")
 
+    def _check_leading(self, args: Sequence[str]) -> None:
+        """Refuse an option before the command, which argparse would take what follows for, or miss."""
+        commands = next((each for each in self._actions if isinstance(each, argparse._SubParsersAction)), None)
+        given = args[0].split("=")[0] if args else ""
+        if commands is None or not given.startswith("-") or any(name.startswith(given) for name in _names(self)):
+            return
+        taking = [name for name, parser in commands.choices.items() if given in _names(parser)]
+        if taking:
+            called = next((each for each in args if each in taking), taking[0])
+            self.error(f"{given} comes after the command: {self.prog} {called} {given}")
+        near = did_you_mean(given, dict.fromkeys(name for each in commands.choices.values() for name in _names(each)))
+        self.error(f"there is no option {given}{near}; options come after the command ({self.prog} --help has both)")
+
     def _refuse(self, extras: Sequence[str]) -> NoReturn:
         options = [each.split("=")[0] for each in extras if each.startswith("-") and each != "-"]
         if options:
-            known = [name for action in self._actions for name in action.option_strings]
-            told = "; ".join(f"there is no option {each}{did_you_mean(each, known)}" for each in options)
+            told = "; ".join(f"there is no option {each}{did_you_mean(each, _names(self))}" for each in options)
             self.error(f"{told} ({self.prog} --help lists them)")
         taken = " ".join(str(action.metavar) for action in self._actions if not action.option_strings) or "no arguments"
         self.error(f"{' '.join(extras)}: too many arguments, it takes {taken}; quote a text that has spaces")
+
+
+def _names(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:

@@ -37,6 +37,8 @@ COMMANDS: list[tuple[str, int, tuple[str, ...]]] = [
     ("serve --frobnicate", USAGE, ("usage: liveshape serve", "no option --frobnicate (", "--help lists them")),
     ("generate -p Once upon a time", USAGE, ("a time: too many arguments", "quote a text that has spaces")),
     ("generate model.gguf hf -p hi", USAGE, ("hf: too many arguments, it takes MODEL",)),
+    ("--promt x", USAGE, ("no option --promt, did you mean --prompt?", "options come after the command")),
+    ("--json=1 inspect demo", USAGE, ("--json comes after the command: liveshape inspect --json",)),
     ("completion tcsh", USAGE, ("'tcsh'", "'bash', 'zsh', 'fish'")),
     ("devices 1", USAGE, ("1: too many arguments, it takes no arguments",)),
     # Files that are no model

@@ -217,7 +217,6 @@ def called(live: PlanState, call: tuple[Any, ...], cuts: tuple[int, ...]) -> lis
     return found
 
 
-@given(programs(), CALLS)
 def nodes_are_planned_as_if_alone(program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]) -> None:
     graph, cuts = program
     ways = [
@@ -235,10 +234,9 @@ def nodes_are_planned_as_if_alone(program: tuple[Graph, tuple[int, ...]], calls:
 
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
 def test_every_node_has_the_plan_that_it_would_have_alone(count: int) -> None:
-    settings(max_examples=count, deadline=None)(nodes_are_planned_as_if_alone)()
+    settings(max_examples=count, deadline=None)(given(programs(), CALLS)(nodes_are_planned_as_if_alone))()
 
 
-@given(programs(), CALLS)
 def planning_leaves_no_trace(program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]) -> None:
     """Plans of a graph that was planned and run under other choices are those of a fresh one."""
     graph, cuts = program
@@ -257,7 +255,7 @@ def planning_leaves_no_trace(program: tuple[Graph, tuple[int, ...]], calls: list
 
 @pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_graph_is_planned_without_a_trace(count: int) -> None:
-    settings(max_examples=count, deadline=None)(planning_leaves_no_trace)()
+    settings(max_examples=count, deadline=None)(given(programs(), CALLS)(planning_leaves_no_trace))()
 
 
 def as_value(plan: Plan) -> Any:

@@ -269,12 +269,14 @@ def test_a_full_queue_says_when_to_ask_again() -> None:
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
-def test_while_the_model_is_loaded_text_is_refused_for_the_moment() -> None:
-    with served(None) as made:
+def test_while_the_model_is_loaded_text_is_refused_for_the_moment(caplog: pytest.LogCaptureFixture) -> None:
+    with served(None) as made, caplog.at_level("INFO", "liveshape.serve"):
         for route, body in (("/health", None), ("/v1/chat/completions", CHAT), ("/v1/messages", CHAT)):
             status, headers, _ = made.ask(route, body)
             assert (status, headers["retry-after"]) == (503, "1")
         assert json.loads(made.ask("/health")[2]) == {"status": "loading"}
+        waiting = [each for each in caplog.records if getattr(each, "fields", {}).get("status") == 503]
+        assert len(waiting) == 1, "a client that waits asks every second"
         assert made.ask("/metrics")[0] == made.ask("/v1/models")[0] == 200
         _, made.service.engine = scripted(SAYS)
         assert made.told("/health") == {"status": "ok"}
