@@ -21,6 +21,7 @@ ALLOWED = {
     "check/meanings/weight_meanings.py": "what layers and embeddings of few bits mean",
     "check/numpy_references/elementwise_references.py": "what numpy gives, by names without namespaces",
     "lower/pattern_operators.py": "the one table of the operators that patterns are of",
+    "kernels/pointwise_table.py": "the functions that pointwise operators are made of",
     "run/host.py": "the operators that numpy computes, by the names of files",
     "tools/measuring/random_llamas.py": "writes a program, as an exporter does",
     "llm/text/template_budget.py": "tests of Jinja: eq, ne, lt, gt",

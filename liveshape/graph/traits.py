@@ -99,7 +99,9 @@ class Traits:
     `rows`: what it does to rows. `role`: what rewrites look for it as. `any_size`: no argument of it can stand for a
     context, so it does the same at every size and position. `cheap_to_keep`: its results are small or exist anyway, so
     equal nodes become one. `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are
-    written only while one row is live. `fused_from`: the operators that it stands for, by their names.
+    written only while one row is live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the
+    expression of its arguments, see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so
+    that an expression of it may be stored instead, see `ops/composed.py`.
     """
 
     rows: RowRule | None = None
@@ -112,6 +114,8 @@ class Traits:
     reads_as_written: bool = False
     for_one_row: tuple[int, ...] = ()
     fused_from: tuple[str, ...] = ()
+    pointwise: Callable[..., Any] | None = None
+    epilogues: bool = False
 
     def parameters(self) -> set[str]:
         """The parameters that an operator with these traits must have."""

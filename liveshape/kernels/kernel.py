@@ -3,7 +3,8 @@
 Buffers are given by position, Params by name, constants by NAME in capitals. Element types such as `T` are filled in
 from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says. A kernel
 that declares `override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles
-under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it.
+under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it. One that says
+`// composable: why` stores each element of `out`, its first binding, once, and never reads it: see `composition.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
+_COMPOSABLE = re.compile(r"^// composable: \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
 _ACCESSOR = re.compile(r"\bfn\s+((\w+)_(?:at|put|rounded))\b")  # as split_bindings.py names them
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -115,6 +117,7 @@ class Kernel:
     vectored: bool
     needs_half: bool
     unchecked: bool  # whether its file says why no index of it needs a check (`// unchecked: why`)
+    composable: bool  # whether an expression of what it computes may be stored instead
     layout: struct.Struct
     flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
     # Its specializations, for as long as a plan or a device has them; no callbacks, which swallow signals.
@@ -122,6 +125,8 @@ class Kernel:
 
     def __init__(self, file: str, choices: dict[str, str]) -> None:
         self.file, self._choices, self.variants = file, choices, {}
+        self.epilogue: Any = None  # of a composed kernel, which stores an expression of elements that are computed
+        self.computed = ""
 
     if not TYPE_CHECKING:
 
@@ -144,6 +149,11 @@ class Kernel:
     def pack(self, values: dict[str, Any]) -> bytes:
         """The bytes of Params."""
         return self.layout.pack(*self.flatten(values))
+
+    @staticmethod
+    def declared() -> frozenset[str]:
+        """The names of the attributes that its file declares."""
+        return _DECLARED
 
     @classmethod
     def load(cls, name: str, **choices: str) -> Kernel:
@@ -216,6 +226,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "vectored": vectored,
         "needs_half": bool(re.search(r"\bf16\b", everything)),
         "unchecked": bool(_UNCHECKED.search(source)),
+        "composable": bool(_COMPOSABLE.search(source)),
         "layout": _layout(fields),
         "flatten": _flattening(name, fields),
     }
@@ -260,6 +271,13 @@ def _fields(kernel: str, body: str) -> dict[str, tuple[str, int]]:
         if fields[name][0] not in _FORMATS:
             raise PlanError(f"kernel {kernel}: Params.{name} must be made of u32, i32 or f32, not {fields[name][0]}")
     return fields
+
+
+def with_fields(kernel: Kernel, more: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The attributes of a kernel whose Params have more fields, by name and type."""
+    body = "".join(f"{name}: {kind},\n" for name, kind in more)
+    fields = kernel.fields | _fields(kernel.name, body)
+    return {"fields": fields, "layout": _layout(fields), "flatten": _flattening(kernel.name, fields)}
 
 
 def _layout(fields: dict[str, tuple[str, int]]) -> struct.Struct:

@@ -80,12 +80,16 @@ class Variant:
             access = "read_write" if binding.writes else "read"
             vector = (f"vec{width}" if width > 1 else "") if binding.vector == "V" else binding.vector
             element = f"{vector}<{binding.element}>" if vector else binding.element
-            by_function = count > 1 or rounds
+            composed = self.kernel.epilogue is not None and slot == 0
+            by_function = count > 1 or rounds or composed
             names = [f"{binding.name}_{part}" for part in range(count)] if by_function else [binding.name]
             for name in names:
                 declarations.append(f"@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;")
                 slot += 1
-            if by_function:
+            if composed:
+                computed = f"{vector}<{self.kernel.computed}>" if vector else self.kernel.computed
+                text = self.kernel.epilogue.applied(text, computed, int(vector[3:]) if vector else 1)
+            elif by_function:
                 scalar = types.get(binding.element, binding.element)
                 per_segment = self.segment_bytes // (_SIZES[scalar] * (int(vector[3:]) if vector else 1))
                 declarations.append(
@@ -128,6 +132,8 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
     kernel = dispatch.kernel
     _check_names(dispatch)
     types: dict[str, str] = {}
+    if kernel.epilogue is not None and kernel.computed not in CONCRETE:
+        types[kernel.computed] = storage_type(kernel.epilogue.computed, limits.half)
     for binding, tensor in zip(kernel.bindings, dispatch.tensors, strict=True):
         kind = storage_type(tensor.dtype, limits.half)
         expected = binding.element if binding.element in CONCRETE else types.setdefault(binding.element, kind)
@@ -159,7 +165,10 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
         for name, value in constants.items()
     }
     bound = zip(kernel.bindings, dispatch.tensors, strict=True)
-    rounds = tuple(binding.writes and is_rounded(tensor.dtype) for binding, tensor in bound)
+    rounds = tuple(
+        binding.writes and is_rounded(tensor.dtype) and not (place == 0 and kernel.epilogue is not None)
+        for place, (binding, tensor) in enumerate(bound)
+    )
     return Variant(
         kernel,
         tuple(types.items()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.graph import Limits, Node, Tensor
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.layout import Layouts
+from liveshape.lower.index_maps import IndexMaps
 from liveshape.lower.pattern import Fusion, Replacement
 from liveshape.lower.pattern_operators import (
     CLONE,
@@ -25,7 +25,7 @@ def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]
     x, out = node.args[0], node.args[-1]
     order = _order(node)
     absorbed: list[Node] = []
-    for before in Layouts(uses).chain(x, node):
+    for before in IndexMaps(uses).chain(x, node):
         first = _order(before)
         if not first:
             break

@@ -12,7 +12,7 @@ from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Role
 from liveshape.lower.pattern_operators import (
-    BROADCAST,
+    ARANGE,
     EXPANDS,
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
@@ -28,21 +28,21 @@ from liveshape.lower.pattern_operators import (
 from liveshape.ops.shapes import axis_of
 
 
-class Size(NamedTuple):
+class LiveSize(NamedTuple):
     """A whole number times symbols, each by its number, in order.
 
-    >>> rows = Size(12, (1, 2))
-    >>> rows.times(Size(2)), rows.over(Size(4, (2,))), rows.over(Size(5))
-    (Size(factor=24, symbols=(1, 2)), Size(factor=3, symbols=(1,)), None)
+    >>> rows = LiveSize(12, (1, 2))
+    >>> rows.times(LiveSize(2)), rows.over(LiveSize(4, (2,))), rows.over(LiveSize(5))
+    (LiveSize(factor=24, symbols=(1, 2)), LiveSize(factor=3, symbols=(1,)), None)
     """
 
     factor: int
     symbols: tuple[int, ...] = ()
 
-    def times(self, other: Size) -> Size:
-        return Size(self.factor * other.factor, tuple(sorted(self.symbols + other.symbols)))
+    def times(self, other: LiveSize) -> LiveSize:
+        return LiveSize(self.factor * other.factor, tuple(sorted(self.symbols + other.symbols)))
 
-    def over(self, other: Size) -> Size | None:
+    def over(self, other: LiveSize) -> LiveSize | None:
         """The quotient, if it is a size."""
         left = list(self.symbols)
         for symbol in other.symbols:
@@ -51,7 +51,7 @@ class Size(NamedTuple):
             left.remove(symbol)
         if other.factor == 0 or self.factor % other.factor:
             return None
-        return Size(self.factor // other.factor, tuple(left))
+        return LiveSize(self.factor // other.factor, tuple(left))
 
     @property
     def fixed(self) -> int | None:
@@ -59,14 +59,14 @@ class Size(NamedTuple):
         return None if self.symbols else self.factor
 
 
-ONE, NOTHING = Size(1), Size(0)
-Sizes = tuple[Size, ...]
+ONE, NOTHING = LiveSize(1), LiveSize(0)
+Sizes = tuple[LiveSize, ...]
 
 
-def product(sizes: Sizes) -> Size:
+def product(sizes: Sizes) -> LiveSize:
     """
-    >>> product((Size(2), Size(3, (1,))))
-    Size(factor=6, symbols=(1,))
+    >>> product((LiveSize(2), LiveSize(3, (1,))))
+    LiveSize(factor=6, symbols=(1,))
     """
     result = ONE
     for size in sizes:
@@ -84,7 +84,7 @@ class LiveSizes:
         self._graph = graph
         self._symbols: dict[Any, int] = {}
         self._sizes: dict[Tensor, Sizes] = {}
-        self._scalars: dict[Value, Size] = {}
+        self._scalars: dict[Value, LiveSize] = {}
         # In program order, so that what a size follows from is known already.
         for values in (graph.given, *(node.outputs for node in graph.nodes)):
             for value in values:
@@ -100,14 +100,14 @@ class LiveSizes:
             self._sizes[tensor] = self._known(tensor)
         return self._sizes[tensor]
 
-    def of_scalar(self, value: Any) -> Size:
+    def of_scalar(self, value: Any) -> LiveSize:
         """A live scalar or a number."""
         if isinstance(value, SymInt) and not self._changes(value):
             if value not in self._scalars:
                 self._scalars[value] = self._symbol(value)
                 self._scalars[value] = self._computed(value)
             return self._scalars[value]
-        return Size(value) if isinstance(value, int) and value >= 0 else self._symbol(object())
+        return LiveSize(value) if isinstance(value, int) and value >= 0 else self._symbol(object())
 
     def _changes(self, value: Value) -> bool:
         return len(self._graph.writers.get(value, ())) > 1
@@ -119,8 +119,8 @@ class LiveSizes:
     def _consumers(self, value: Value) -> list[Node]:
         return [self._graph.nodes[index] for index in self._graph.consumers.get(value, ())]
 
-    def _symbol(self, key: Any) -> Size:
-        return Size(1, (self._symbols.setdefault(key, len(self._symbols)),))
+    def _symbol(self, key: Any) -> LiveSize:
+        return LiveSize(1, (self._symbols.setdefault(key, len(self._symbols)),))
 
     def _unknown(self, tensor: Tensor) -> Sizes:
         """Symbols of its own; what changes while a program runs is a new one whenever somebody asks."""
@@ -132,7 +132,7 @@ class LiveSizes:
 
     def _known(self, tensor: Tensor) -> Sizes:
         node = self._producer(tensor)
-        bound = tuple(map(Size, tensor.max_shape))
+        bound = tuple(map(LiveSize, tensor.max_shape))
         if tensor.constant is not None or (tensor.static and node is None) or self._viewed_at_bound(tensor):
             return bound
         result = None if node is None or node.control else self._made(node, tensor)
@@ -185,13 +185,18 @@ class LiveSizes:
             return self._multiplied(node)
         if node.traits.product is not None and node.traits.product.linear:
             weight = node.named[node.traits.product.weight or ""]
-            return (*self.of(x)[:-1], Size(weight.max_shape[0]))
+            return (*self.of(x)[:-1], LiveSize(weight.max_shape[0]))
         if node.alias:
             return self._squeezed(x, tensor)
         if node.name in OF_ONE_SHAPE:
-            return self.of(x)
-        if node.name in BROADCAST:
-            return self._broadcast([each for each in node.args[:-1] if isinstance(each, Tensor)], tensor.rank)
+            return self.of(x) if node.outputs[0] is tensor else None
+        if node.traits.pointwise is not None:
+            return self._broadcast([each for each in node.inputs if isinstance(each, Tensor)], tensor.rank)
+        if node.gathers is not None:
+            ids, table = (node.args[place] for place in node.gathers)
+            return (*self.of(ids), *self.of(table)[1:])
+        if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
+            return (self.of_scalar(node.args[1]),)
         return None
 
     def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
@@ -215,7 +220,7 @@ class LiveSizes:
         if whole.fixed is None or step != 1 or not all(isinstance(each, int | None) for each in (start, end)):
             return None
         first, last, _ = slice(start, end).indices(whole.fixed)
-        return (*sizes[:axis], Size(max(last - first, 0)), *sizes[axis + 1 :])
+        return (*sizes[:axis], LiveSize(max(last - first, 0)), *sizes[axis + 1 :])
 
     def _split(self, x: Tensor, node: Node, tensor: Tensor) -> Sizes | None:
         axis = axis_of(node.named["dim"], x.rank)
@@ -224,7 +229,7 @@ class LiveSizes:
             return None
         if tensor.rank < x.rank:
             return _without(sizes, axis)
-        return (*sizes[:axis], Size(tensor.max_shape[axis]), *sizes[axis + 1 :])
+        return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
 
     def _multiplied(self, node: Node) -> Sizes | None:
         left, right = self.of(node.args[0]), self.of(node.args[1])
@@ -246,7 +251,7 @@ class LiveSizes:
         found = [{size for size in column if size != ONE} or {ONE} for column in columns]
         return tuple(column.pop() for column in found) if all(len(column) == 1 for column in found) else None
 
-    def _computed(self, scalar: SymInt) -> Size:
+    def _computed(self, scalar: SymInt) -> LiveSize:
         """What a live scalar is computed from: sizes, and products and quotients of scalars."""
         node = self._producer(scalar)
         if node is None or node.control:

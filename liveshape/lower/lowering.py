@@ -39,6 +39,7 @@ from liveshape.lower.delegate_arguments import AtBounds
 from liveshape.lower.delegates import BACKEND, InlinedDelegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
+from liveshape.lower.pointwise_fusion import fuse_pointwise
 from liveshape.lower.problems import Problem, advice, unsupported
 from liveshape.ops.control import jump_false
 from liveshape.ops.host_operator import FindOnHost
@@ -79,6 +80,14 @@ def on_host(graph: Graph) -> list[Problem]:
 def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
     """The same program in fewer nodes, as it runs on a device with these limits."""
     return fuse(share_subexpressions(graph), limits)
+
+
+def optimized(graph: Graph, limits: Limits) -> Graph:
+    """The same program as it is planned on a device with these limits, once nothing rewrites it any more.
+
+    Example: `compile(optimized(graph, device.limits), device.limits)`.
+    """
+    return fuse_pointwise(graph, limits)
 
 
 def examine(

@@ -53,6 +53,8 @@ ATTENTION = "custom_sdpa.default"
 UPDATE = "liveshape.update_caches"
 
 # Fused
+POINTWISE = "liveshape.pointwise"
+COMPOSED = "liveshape.composed"
 SWIGLU = "liveshape.swiglu"
 ADD_RMS_NORM = "liveshape.add_rms_norm"
 ROTARY_TO_CACHE = "liveshape.rotary_to_cache"
@@ -92,8 +94,7 @@ VIEWS = frozenset(name for name, entry in OPS.items() if entry.run is OPS[VIEW].
 MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
 ADDMM = spelled("addmm")
 # Whose result has the shape of the first argument, or that to which all of them broadcast
-OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "eq", "logical_not", "gelu", "relu", "sigmoid")
-BROADCAST = spelled("mul", "div", "add", "sub", "where", "masked_fill")
+OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "native_layer_norm")
 # Of live scalars
 SCALAR_PRODUCTS = frozenset({"mul", "executorch_prim::mul.Scalar"})
 SCALAR_QUOTIENTS = frozenset({"floordiv", "executorch_prim::floordiv.Scalar", "executorch_prim::floordiv.int"})

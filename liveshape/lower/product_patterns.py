@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from liveshape.graph import Limits, Node
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.layout import Layouts, is_matrix
+from liveshape.lower.index_maps import IndexMaps, is_matrix
 from liveshape.lower.pattern import Fusion, Replacement, exact
 from liveshape.lower.pattern_operators import ADD, ADDMM, LINEAR, MATRIX_PRODUCTS, VIEWS
 
@@ -22,7 +22,7 @@ def _linear(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
             return ()
     else:
         x, other, out = node.args
-    layouts = Layouts(uses)
+    layouts = IndexMaps(uses)
     if x.rank < 2 or other.rank not in (2, x.rank) or out.rank != x.rank:
         return ()
     for layout in layouts.bases(other, node):
@@ -39,7 +39,7 @@ def _bias(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
     """A linear without a bias, perhaps viewed, and the vector that alone is added to it."""
     first, second, alpha, out = add.args
     for product, bias in ((first, second), (second, first)):
-        views = [node for node in Layouts(uses).chain(product, add) if node.name in VIEWS]
+        views = [node for node in IndexMaps(uses).chain(product, add) if node.name in VIEWS]
         view = views[0] if views else None
         rows = product if view is None else view.args[0]
         layer = uses.producer.get(rows)

@@ -2,135 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
 from typing import Any
 
+from liveshape.errors import UnsupportedError
+from liveshape.graph import SymInt
+from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
-from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
-from liveshape.ops.broadcasting import broadcast_layout
-from liveshape.ops.creation import fill
-from liveshape.ops.registry import Number, op
-from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_integers, float_of, int_of
-from liveshape.ops.shapes import broadcast_shapes, ceil_div
-
-WHERE = Kernel.load("elementwise/where")
-_COMPARES = {
-    "eq": "EQUAL",
-    "ne": "NOT_EQUAL",
-    "lt": "LESS",
-    "le": "LESS_EQUAL",
-    "gt": "GREATER",
-    "ge": "GREATER_EQUAL",
-}
+from liveshape.ops.pointwise import Build, Result, pointwise
+from liveshape.ops.registry import Number
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN
 
 
-def compare_scalar(function: str, x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    """out = function(x, value); an integer that no element can equal compares as an infinite float."""
-    out.shape = x.shape
+def compared(e: Build, function: str, x: Any, value: Number) -> Result:
+    """function(x, value); an integer that no element can equal compares as an infinite float."""
+    if not is_whole(x.dtype):
+        return e.call(function, x, value)
+    if isinstance(value, SymInt):
+        raise UnsupportedError("whether a live number is one of the elements' integers is known at a call")
     inside = INT32_MIN <= value <= INT32_MAX
-    integral = are_integers(x) and inside and value % 1 == 0
-    if not inside and are_integers(x):
-        value = value * float("inf")
-    vectors = ceil_div(x.numel, 4)
-    yield BINARY_SCALAR(
-        out,
-        x,
-        count=vectors,
-        number=0.0 if integral else float_of(value),
-        whole=int_of(value) if integral else 0,
-        OP=function,
-        INTEGER=integral,
-        SCALAR_FIRST=False,
-        threads=vectors,
-    )
+    if inside and value % 1 == 0:
+        return e.call(function, x, value)
+    return e.call(function, e.call("copy", x, dtype="float32"), value if inside else value * float("inf"))
 
 
-def _register_compare(name: str, function: str) -> None:
-    @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out", rows=elementwise())
-    def compare(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary(function, a, b, out)
+def _register_compare(name: str) -> None:
+    @pointwise(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out")
+    def compare(e: Build, a: LiveTensor, b: LiveTensor) -> Result:
+        return e.call(name, a, b)
 
     # The exporter's sliding-window masks compare so; elsewhere the number may be the context itself.
     of_windows = name in ("lt", "ge")
 
-    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out", rows=elementwise(), any_size=of_windows)
-    def compare_with(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from compare_scalar(function, x, value, out)
+    @pointwise(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out", any_size=of_windows)
+    def compare_with(e: Build, x: LiveTensor, value: Number) -> Result:
+        return compared(e, name, x, value)
 
 
-def _register_logical(name: str, function: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise(), any_size=True)
-    def logical(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary(function, a, b, out)
+def _register_logical(name: str) -> None:
+    @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=True)
+    def logical(e: Build, a: LiveTensor, b: LiveTensor) -> Result:
+        return e.call(name, a, b)
 
 
-def _register_bitwise(name: str, function: str) -> None:
-    @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out", rows=elementwise())
-    def bitwise(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary(function, a, b, out)
+def _register_bits(function: str, names: tuple[str, ...], with_numbers: tuple[str, ...]) -> None:
+    @pointwise(*names)
+    def bits(e: Build, a: LiveTensor, b: LiveTensor) -> Result:
+        return e.call(function, a, b)
 
-    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out", rows=elementwise())
-    def bitwise_with(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary_scalar(function, x, value, out)
-
-
-def _register_shift(side: str) -> None:
-    name, other = f"bitwise_{side}_shift", f"__{side[0]}shift__"
-
-    @op(
-        f"aten.{name}.Tensor", f"aten::{name}.Tensor_out", f"aten.{other}.Tensor", f"aten::{other}.Tensor_out",
-        rows=elementwise(),
-    )  # fmt: skip
-    def shift(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary(f"{side.upper()}_SHIFT", a, b, out)
-
-    @op(
-        f"aten.{name}.Tensor_Scalar", f"aten::{name}.Tensor_Scalar_out",
-        f"aten.{other}.Scalar", f"aten::{other}.Scalar_out", rows=elementwise())  # fmt: skip
-    def shift_by(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from binary_scalar(f"{side.upper()}_SHIFT", x, value, out)
+    @pointwise(*with_numbers)
+    def bits_with(e: Build, x: LiveTensor, value: Number) -> Result:
+        return e.call(function, x, value)
 
 
-for _name, _function in _COMPARES.items():
-    _register_compare(_name, _function)
+def _names(operator: str, overload: str) -> tuple[str, str]:
+    return f"aten.{operator}.{overload}", f"aten::{operator}.{overload}_out"
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _register_compare(_name)
 for _name in ("logical_and", "logical_or", "logical_xor"):
-    _register_logical(_name, _name.upper())
+    _register_logical(_name)
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-    _register_bitwise(_name, _name.upper())
-for _name in ("left", "right"):
-    _register_shift(_name)
+    _register_bits(_name, _names(_name, "Tensor"), _names(_name, "Scalar"))
+for _side in ("left", "right"):
+    _long, _short = f"bitwise_{_side}_shift", f"__{_side[0]}shift__"
+    _register_bits(
+        f"{_side}_shift",
+        (*_names(_long, "Tensor"), *_names(_short, "Tensor")),
+        (*_names(_long, "Tensor_Scalar"), *_names(_short, "Scalar")),
+    )
 
 
-@op("aten.logical_not.default", "aten::logical_not.out", rows=elementwise())
-def logical_not(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from compare_scalar("EQUAL", x, 0, out)
+@pointwise("aten.logical_not.default", "aten::logical_not.out")
+def logical_not(e: Build, x: LiveTensor) -> Result:
+    return e.call("eq", x, 0)
 
 
-@op("aten.bitwise_not.default", "aten::bitwise_not.out", rows=elementwise())
-def bitwise_not(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+@pointwise("aten.bitwise_not.default", "aten::bitwise_not.out")
+def bitwise_not(e: Build, x: LiveTensor) -> Result:
     # All bits of a boolean are its one bit.
-    yield from binary_scalar("BITWISE_XOR", x, 1 if x.dtype == "bool" else -1, out)
+    return e.call("bitwise_xor", x, 1) if x.dtype == "bool" else e.call("bitwise_not", x)
 
 
-@op("aten.where.self", "aten::where.self_out", rows=elementwise(), any_size=True)
-def where(condition: LiveTensor, a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    are_integers(condition, a, b, out)
-    out.shape = shape = broadcast_shapes(condition.shape, a.shape, b.shape)
-    yield WHERE(out, condition, a, b, **broadcast_layout(shape, condition.shape, a.shape, b.shape))
+@pointwise("aten.where.self", "aten::where.self_out", any_size=True)
+def where(e: Build, condition: LiveTensor, a: LiveTensor, b: LiveTensor) -> Result:
+    return e.call("where", condition, a, b)
 
 
-@op("aten.masked_fill.Tensor", "aten::masked_fill.Tensor_out", rows=elementwise())
-def masked_fill_tensor(x: LiveTensor, mask: LiveTensor, value: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from where(mask, value, x, out)
+@pointwise("aten.masked_fill.Tensor", "aten::masked_fill.Tensor_out")
+def masked_fill_tensor(e: Build, x: LiveTensor, mask: LiveTensor, value: LiveTensor) -> Result:
+    return e.call("where", mask, value, x)
 
 
-@op("aten.masked_fill.Scalar", "aten::masked_fill.Scalar_out", rows=elementwise())
-def masked_fill(
-    x: LiveTensor, mask: LiveTensor, value: Number, out: LiveTensor
-) -> Generator[Dispatch | Scratch, Any, None]:
-    filling: LiveTensor = yield Scratch(out.dtype, ())
-    yield from fill((), value, filling)
-    yield from where(mask, filling, x, out)
+@pointwise("aten.masked_fill.Scalar", "aten::masked_fill.Scalar_out")
+def masked_fill(e: Build, x: LiveTensor, mask: LiveTensor, value: Number) -> Result:
+    return e.call("where", mask, value, x)

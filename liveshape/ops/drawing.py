@@ -16,10 +16,9 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import CallCount, Scratch
-from liveshape.ops.binary import binary_scalar
-from liveshape.ops.compare import where
 from liveshape.ops.copies import copy_values
 from liveshape.ops.creation import fill
+from liveshape.ops.pointwise import apply
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.sorting import argsort
 
@@ -97,15 +96,13 @@ def native_dropout(x: LiveTensor, p: float, train: bool | None, out: Tensors) ->
     """Outside of training, which is when it is told so, x itself and a mask of ones."""
     result, mask = out
     scaled: LiveTensor = yield Scratch(x.dtype, x.max_shape)
-    zero: LiveTensor = yield Scratch(x.dtype, ())
     result.shape = x.shape
     if train is False:
         yield from _untouched(x, result, mask)
         return
     yield from _draw("FLAG", x.shape, mask, high=1.0 - p)
-    yield from binary_scalar("MUL", x, 1.0 / (1.0 - p) if p < 1 else 0.0, scaled)
-    yield from fill((), 0, zero)
-    yield from where(mask, scaled, zero, result)
+    yield from apply("mul", x, 1.0 / (1.0 - p) if p < 1 else 0.0, out=scaled)
+    yield from apply("where", mask, scaled, 0.0, out=result)
 
 
 def _untouched(x: LiveTensor, out: LiveTensor, mask: LiveTensor) -> Iterator[Dispatch]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.errors import ShapeError
 from liveshape.graph import Limits, Node
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
@@ -12,8 +11,8 @@ from liveshape.graph.traits import CacheRows, Carried
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
-from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.pointwise import Build, Result, apply, pointwise
 from liveshape.ops.q4_heuristics import GATED_UNITS, quantizes_gated
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV
 from liveshape.ops.q4_linear import FUSED_LAYER, Norm, Steps, Weight, q4_product, qkv_product, qkv_weights
@@ -22,21 +21,15 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.row_rules import elementwise, outputs_along, row_wise
 from liveshape.ops.row_tables import RowKernels, Start, axis_by_table, first_row
-from liveshape.ops.shapes import ceil_div
 
-SWIGLU = Kernel.load("elementwise/swiglu")
 ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
 ROTARY_TO_CACHE = RowKernels.load("attention/rotary", VALUES="to_cache")
 
 
-@op("liveshape.swiglu", rows=elementwise(), fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
-def swiglu(gate: LiveTensor, up: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """gate * sigmoid(gate) * up."""
-    if gate.shape != up.shape:
-        raise ShapeError(f"gate {gate.shape} and up {up.shape} differ")
-    out.shape = gate.shape
-    vectors = ceil_div(gate.numel, 4)
-    yield SWIGLU(out, gate, up, count=vectors, threads=vectors)
+@pointwise("liveshape.swiglu", fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
+def swiglu(e: Build, gate: LiveTensor, up: LiveTensor) -> Result:
+    """gate * sigmoid(gate) * up; every product is rounded as the three operators that it stands for would."""
+    return e.call("mul", e.call("mul", gate, e.call("sigmoid", gate)), up)
 
 
 @op(
@@ -48,7 +41,7 @@ def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, o
     """The sum of a and b, and its RMSNorm."""
     total, out = outputs
     if a.shape != b.shape:
-        yield from binary("ADD", a, b, total)
+        yield from apply("add", a, b, out=total)
         yield from rms_norm(total, weight, eps, out)
         return
     total.shape = out.shape = a.shape

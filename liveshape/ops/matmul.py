@@ -230,7 +230,7 @@ def _check_depth(a: LiveTensor, b: LiveTensor, fits: bool) -> None:
         raise ShapeError(f"a product of shapes {a.shape} and {b.shape} does not exist")
 
 
-@op("aten.mm.default", "aten::mm.out", rows=multiplied, product=Product(matrix()))
+@op("aten.mm.default", "aten::mm.out", rows=multiplied, product=Product(matrix()), epilogues=True)
 def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
@@ -238,7 +238,7 @@ def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     yield from product(x, other, out, 1, rows, columns, depth, transposed=False)
 
 
-@op("aten.bmm.default", "aten::bmm.out", rows=multiplied, product=Product(matrix()), any_size=True)
+@op("aten.bmm.default", "aten::bmm.out", rows=multiplied, product=Product(matrix()), any_size=True, epilogues=True)
 def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
@@ -247,7 +247,11 @@ def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
 
 
 @op(
-    "aten.linear.default", "aten::linear.out", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True)
+    "aten.linear.default",
+    "aten::linear.out",
+    rows=row_wise("x"),
+    product=Product(matrix(), "x", "weight", linear=True),
+    epilogues=True,
 )
 def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: LiveTensor) -> Steps:
     _check_depth(x, weight, x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1])
@@ -257,7 +261,7 @@ def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: Live
     yield from product(x, weight, out, 1, prod(lead), columns, depth, transposed=True, addend=bias)
 
 
-@op("aten.addmm.default", "aten::addmm.out", rows=multiplied, product=Product(matrix()))
+@op("aten.addmm.default", "aten::addmm.out", rows=multiplied, product=Product(matrix()), epilogues=True)
 def addmm(addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
@@ -268,7 +272,7 @@ def addmm(addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, al
     )  # fmt: skip
 
 
-@op("aten.baddbmm.default", "aten::baddbmm.out", rows=multiplied, product=Product(matrix()))
+@op("aten.baddbmm.default", "aten::baddbmm.out", rows=multiplied, product=Product(matrix()), epilogues=True)
 def baddbmm(
     addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
 ) -> Steps:
@@ -281,7 +285,7 @@ def baddbmm(
     )  # fmt: skip
 
 
-@op("aten.matmul.default", "aten::matmul.out", rows=multiplied, product=Product(matrix()))
+@op("aten.matmul.default", "aten::matmul.out", rows=multiplied, product=Product(matrix()), epilogues=True)
 def matmul(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     """Vectors count as one row on the left and one column on the right, which the result then lacks."""
     left = x.shape if x.rank > 1 else (1, *x.shape)

@@ -11,14 +11,13 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.binary import binary_scalar
+from liveshape.ops.pointwise import apply
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, Steps, mean_and_variance, reduce, row_statistics, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.stages import Units, is_long, reduction_threads
-from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
@@ -190,8 +189,8 @@ def batch_norm_no_stats(
     yield from reduce(MEAN, x, dims, False, mean)
     yield from var(x, dims, 0, False, variance)
     yield _by_channel(x, weight, bias, mean, variance, eps, result)
-    yield from binary_scalar("ADD", variance, eps, shifted)
-    yield from unary("RSQRT", shifted, scale)
+    yield from apply("add", variance, eps, out=shifted)
+    yield from apply("rsqrt", shifted, out=scale)
 
 
 def _by_channel(

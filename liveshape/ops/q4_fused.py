@@ -15,9 +15,9 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows, Carried
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import check_room
-from liveshape.ops.binary import binary
 from liveshape.ops.fused import axis_to_cache, gated_product, qkv_products
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.pointwise import apply
 from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm, is_gemv
 from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY, ROTARY_BY_TABLE
 from liveshape.ops.q4_linear import (
@@ -99,7 +99,7 @@ def _residual_product(
     shape = (*x.shape[:-1], weight.shape[0])
     if residual.shape != shape:
         yield from linear_q4gsw(x, weight, scales, group, bias, product)
-        yield from binary("ADD", residual, product, out)
+        yield from apply("add", residual, product, out=out)
         return
     out.shape = shape
     limits: Limits = yield GetLimits()

@@ -74,11 +74,17 @@ def _units(shape: tuple[int, ...], axis: int) -> Units:
     return Units(prod(shape[:axis]) * inner if length else 0, length, inner == 1)
 
 
-@op("aten._softmax.default", "aten::_softmax.out", rows=but_dims("x", "dim"), any_size=True)
+@op(
+    "aten._softmax.default",
+    "aten::_softmax.out",
+    rows=but_dims("x", "dim"),
+    any_size=True,
+    epilogues=True,
+)
 def softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
     yield from _softmax(x, dim, out, log=False)
 
 
-@op("aten._log_softmax.default", "aten::_log_softmax.out", rows=but_dims("x", "dim"))
+@op("aten._log_softmax.default", "aten::_log_softmax.out", rows=but_dims("x", "dim"), epilogues=True)
 def log_softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
     yield from _softmax(x, dim, out, log=True)

@@ -1,161 +1,117 @@
-"""Elementwise functions of one tensor."""
+"""Pointwise functions of one tensor, and the triangles of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph.elements import is_complex, prod
+from liveshape.graph.elements import prod
+from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
-from liveshape.ops.binary import binary
 from liveshape.ops.complexes import complex_unary
+from liveshape.ops.pointwise import Build, Result, pointwise
 from liveshape.ops.registry import Number, op
-from liveshape.ops.row_rules import but_dims, elementwise, leading
-from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_integers, float_of, saturated
-from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
+from liveshape.ops.row_rules import but_dims, leading
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
+from liveshape.ops.shapes import axis_of
 
-UNARY = Kernel.load("elementwise/unary")
-UNARY_RARE = Kernel.load("elementwise/unary", FUNCTIONS="rare")
 GLU = Kernel.load("elementwise/glu")
 TRIANGLE = Kernel.load("elementwise/triangle")
 _INFINITY = float("inf")
 _MAX_DECIMALS = 38
-# Each is a case of elementwise/unary_functions.wgsl under the same name in capitals.
+# Each is a row of kernels/pointwise_table.py under the same name.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
     *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf", "signbit"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sigmoid", "silu", "hardswish", "hardsigmoid"),
 )
-
-# And each of these is one of complex/unary.wgsl or complex/magnitude.wgsl as well.
-# Each is a case of elementwise/rare_functions.wgsl.
 _RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
+# And each of these is one of complex/unary.wgsl or complex/magnitude.wgsl as well.
 _OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")
 
 
-def unary(
-    function: str, x: LiveTensor, out: LiveTensor, *numbers: Number, bounds: tuple[int, int] = (INT32_MIN, INT32_MAX)
-) -> Iterator[Dispatch]:
-    """out = function(x); `numbers` are the function's constants, `bounds` those of a clamp of whole numbers."""
-    out.shape = x.shape
-    vectors = ceil_div(x.numel, 4)
-    yield UNARY(
-        out,
-        x,
-        numbers=tuple([float_of(number) for number in numbers]),
-        bounds=bounds,
-        count=vectors,
-        OP=function,
-        INTEGER=are_integers(x, out),
-        threads=vectors,
-    )
+def _register(name: str, *, any_size: bool = False, complexes: bool = False) -> None:
+    of_complex = partial(complex_unary, name.upper()) if complexes else None
 
-
-def _register(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise(), any_size=True)
-    def plain(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from unary(name.upper(), x, out)
-
-
-def _register_either(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise())
-    def either(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        yield from (complex_unary if is_complex(x.dtype) else unary)(name.upper(), x, out)
-
-
-def _register_rare(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise())
-    def rare(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-        out.shape = x.shape
-        vectors = ceil_div(x.numel, 4)
-        integral = are_integers(x, out)
-        yield UNARY_RARE(
-            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), INTEGER=integral, threads=vectors
-        )
+    @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=any_size, complexes=of_complex)
+    def plain(e: Build, x: LiveTensor) -> Result:
+        return e.call(name, x)
 
 
 for _name in _PLAIN:
+    _register(_name, any_size=True)
+for _name in _RARE:
     _register(_name)
 for _name in _OF_COMPLEX:
-    _register_either(_name)
-for _name in _RARE:
-    _register_rare(_name)
+    _register(_name, complexes=True)
 
 
-@op("aten.round.decimals", "aten::round.decimals_out", rows=elementwise())
-def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Dispatch]:
+@pointwise("aten.round.decimals", "aten::round.decimals_out")
+def round_decimals(e: Build, x: LiveTensor, decimals: int) -> Result:
     if abs(decimals) > _MAX_DECIMALS:
         raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MAX_DECIMALS} fit a float32")
-    # A power of ten below one has no exact float, so it divides.
-    yield from unary("ROUND_DIGITS" if decimals >= 0 else "ROUND_TENS", x, out, 10 ** abs(decimals))
+    return e.call("round_digits" if decimals >= 0 else "round_tens", x, 10 ** abs(decimals))
 
 
-@op("aten.clamp.default", "aten::clamp.out", rows=elementwise())
-def clamp(x: LiveTensor, low: Number | None, high: Number | None, out: LiveTensor) -> Iterator[Dispatch]:
-    if are_integers(out):
+def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Result:
+    """x between two bounds, each of which may be missing."""
+    if is_whole(e.out):
         least = INT32_MIN if low is None else saturated(low)
-        most = INT32_MAX if high is None else saturated(high)
-        yield from unary("CLAMP", x, out, bounds=(least, most))
-    else:
-        yield from unary("CLAMP", x, out, -_INFINITY if low is None else low, _INFINITY if high is None else high)
+        return e.call("clamp", x, least, INT32_MAX if high is None else saturated(high))
+    return e.call("clamp", x, -_INFINITY if low is None else low, _INFINITY if high is None else high)
 
 
-@op("aten.clamp.Tensor", "aten::clamp.Tensor_out", rows=elementwise())
-def clamp_tensor(
-    x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None, out: LiveTensor
-) -> Generator[Dispatch | Scratch, Any, None]:
-    if low is not None and high is not None:
-        raised: LiveTensor = yield Scratch(out.dtype, broadcast_shapes(x.max_shape, low.max_shape))
-        yield from binary("MAXIMUM", x, low, raised)
-        yield from binary("MINIMUM", raised, high, out)
-    elif low is not None:
-        yield from binary("MAXIMUM", x, low, out)
-    elif high is not None:
-        yield from binary("MINIMUM", x, high, out)
-    else:
-        yield from unary("IDENTITY", x, out)
+@pointwise("aten.clamp.default", "aten::clamp.out")
+def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Result:
+    return clamped(e, x, low, high)
 
 
-@op("aten.hardtanh.default", "aten::hardtanh.out", rows=elementwise())
-def hardtanh(x: LiveTensor, low: Number, high: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from clamp(x, low, high, out)
+@pointwise("aten.clamp.Tensor", "aten::clamp.Tensor_out")
+def clamp_tensor(e: Build, x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None) -> Result:
+    if low is None:
+        return e.call("copy", x) if high is None else e.call("minimum", x, high)
+    return e.call("maximum", x, low) if high is None else e.call("minimum", e.exact("maximum", x, low), high)
 
 
-@op("aten.relu.default", "aten::relu.out", rows=elementwise())
-def relu(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from clamp(x, 0, None, out)
+@pointwise("aten.hardtanh.default", "aten::hardtanh.out")
+def hardtanh(e: Build, x: LiveTensor, low: Number, high: Number) -> Result:
+    return clamped(e, x, low, high)
 
 
-@op("aten.leaky_relu.default", "aten::leaky_relu.out", rows=elementwise())
-def leaky_relu(x: LiveTensor, slope: float, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from unary("LEAKY_RELU", x, out, slope)
+@pointwise("aten.relu.default", "aten::relu.out")
+def relu(e: Build, x: LiveTensor) -> Result:
+    return clamped(e, x, 0, None)
 
 
-@op("aten.hardshrink.default", "aten::hardshrink.out", rows=elementwise())
-def hardshrink(x: LiveTensor, width: float, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from unary("HARDSHRINK", x, out, width)
+@pointwise("aten.leaky_relu.default", "aten::leaky_relu.out")
+def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Result:
+    return e.call("leaky_relu", x, slope)
 
 
-@op("aten.elu.default", "aten::elu.out", rows=elementwise())
-def elu(x: LiveTensor, alpha: float, scale: float, input_scale: float, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from unary("ELU", x, out, alpha, scale, input_scale)
+@pointwise("aten.hardshrink.default", "aten::hardshrink.out")
+def hardshrink(e: Build, x: LiveTensor, width: float) -> Result:
+    return e.call("hardshrink", x, width)
 
 
-@op("aten.logit.default", "aten::logit.out", rows=elementwise())
-def logit(x: LiveTensor, eps: float | None, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from unary("LOGIT", x, out, -1.0 if eps is None else eps)
+@pointwise("aten.elu.default", "aten::elu.out")
+def elu(e: Build, x: LiveTensor, alpha: float, scale: float, input_scale: float) -> Result:
+    return e.call("elu", x, alpha, scale, input_scale)
 
 
-@op("aten.gelu.default", "aten::gelu.out", rows=elementwise())
-def gelu(x: LiveTensor, approximate: str, out: LiveTensor) -> Iterator[Dispatch]:
-    names = {"none": "GELU", "tanh": "GELU_TANH"}
+@pointwise("aten.logit.default", "aten::logit.out")
+def logit(e: Build, x: LiveTensor, eps: float | None) -> Result:
+    return e.call("logit", x, -1.0 if eps is None else eps)
+
+
+@pointwise("aten.gelu.default", "aten::gelu.out")
+def gelu(e: Build, x: LiveTensor, approximate: str) -> Result:
+    names = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in names:
         raise UnsupportedError(f"gelu approximate={approximate!r} is not one of 'none', 'tanh'")
-    yield from unary(names[approximate], x, out)
+    return e.call(names[approximate], x)
 
 
 @op("aten.glu.default", "aten::glu.out", rows=but_dims("x", "dim"))

@@ -12,6 +12,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Prepacked, Scratch
+from liveshape.lower.lowering import optimized
 from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.bounds import Legal, ask_all, legal_sizes, no_data_yet
 from liveshape.plan.classes import classify
@@ -46,6 +47,20 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     prepack = _PrepackSteps(plan).collected(legal) if prepacked else ()
     params = _param_bytes(routes, limits)
     return replace(plan, classes=live.classes(), prepack=prepack, routes=routes, untried=untried, param_bytes=params)
+
+
+def compile_optimized(graph: Graph, limits: Limits | None = None, choices: Choices | None = None) -> Plan:
+    """The plan of a graph that nothing rewrites any more, its operators fused where the device runs that.
+
+    Example: `compile_optimized(program.graph("forward"), device.limits).graph` is the graph that runs.
+    """
+    fused = optimized(graph, limits or Limits())
+    if fused is graph:
+        return compile(graph, limits, choices)
+    try:
+        return compile(fused, limits, choices)
+    except UnsupportedError:  # who is refused is said of the nodes of the file
+        return compile(graph, limits, choices)
 
 
 def check_resume(graph: Graph, point: int) -> None:

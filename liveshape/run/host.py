@@ -19,7 +19,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import OnHost
 from liveshape.ops.host_operator import HostOperator
 from liveshape.packages import import_whole
-from liveshape.plan.compiling import compile
+from liveshape.plan.compiling import compile_optimized
 from liveshape.plan.plan import Choices, Plan
 from liveshape.run.arrays import as_dtype, numpy_dtype, stored
 
@@ -129,7 +129,7 @@ def compile_with_host(graph: Graph, limits: Limits, choices: Choices | None = No
     Example: `compile_with_host(lower(program, "forward", {}), device.limits)`.
     """
     try:
-        return compile(graph, limits, choices)
+        return compile_optimized(graph, limits, choices)
     except UnsupportedError as error:
         refused = {label for label, _ in error.details}
         instead = {node.index: find_on_host(node.name) for node in graph.nodes if node.label in refused}
@@ -141,7 +141,7 @@ def compile_with_host(graph: Graph, limits: Limits, choices: Choices | None = No
             nodes[index] = found.bind(index, node.label, node.args, node.sources)
         if not instead:
             raise
-    return compile(replace(graph, nodes=tuple(nodes)), limits, choices)
+    return compile_optimized(replace(graph, nodes=tuple(nodes)), limits, choices)
 
 
 # Host operators by exported name.

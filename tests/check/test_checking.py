@@ -93,8 +93,8 @@ MUTANTS = {
     "missing term": Mutant("normalization/rms_norm", "+ params.eps", "", "rms_norm"),
     "nibble": Mutant("q4/", "0xf000u", "0x7000u", "linear_q4gsw"),
     "scale": Mutant("q4/", "k / GROUP * params.scale_stride", "0u * params.scale_stride", "linear_q4gsw"),
-    "tail": Mutant("elementwise/binary", "(params.count - 1u) / 4u", "(params.count - 5u) / 4u", "add.Tensor"),
-    "sign": Mutant("elementwise/binary", "params.alpha)", "-params.alpha)", "add.Tensor"),
+    "tail": Mutant("pointwise/add", "(params.count - 1u) / 4u", "(params.count - 5u) / 4u", "add.Tensor"),
+    "sign": Mutant("pointwise/add", "x0 + x1", "x0 - x1", "add.Tensor"),
 }
 
 
@@ -215,7 +215,7 @@ def test_jumps_are_taken_as_the_reference_decides() -> None:
 
 
 def test_a_wrong_node_in_a_branch_is_named(broken: Callable[[str, str, str], None]) -> None:
-    broken("elementwise/unary", "return abs(x)", "return 1.5 * abs(x)")
+    broken("pointwise/abs", "abs(x0)", "1.5 * abs(x0)")
     assert looped((2,)).right, "it is not reached"
     kinds = [(each.kind, each.operator) for each in looped((3,)).divergences]
     assert kinds == [(OPERATOR, "aten.abs.default"), (PROGRAM, "")]

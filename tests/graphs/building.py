@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from liveshape.graph import Graph, Limits
-from liveshape.lower.lowering import simplified
+from liveshape.lower.lowering import optimized, simplified
 from tests.graphs.program import Program, Ref
 from tests.support.chains import Chain
 
@@ -35,4 +35,4 @@ def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dic
         # A history is mutated: what the description calls its result is an argument of the operator.
         chain.node(call.operator, *args, *((None,) if call.operator == "liveshape.record" else ()))
     graph = chain.graph(*(read(ref) for ref in program.outputs), name=f"seed {program.seed}")
-    return simplified(graph, limits) if fusion else graph, found
+    return optimized(simplified(graph, limits), limits) if fusion else graph, found

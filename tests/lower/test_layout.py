@@ -11,8 +11,8 @@ from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion import fuse
-from liveshape.lower.layout import Layout, Layouts
-from liveshape.lower.live_sizes import NOTHING, ONE, Size
+from liveshape.lower.index_maps import IndexMap, IndexMaps
+from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize
 from tests.support.chains import Chain, executor_of
 
 BATCH, LENGTH, HEADS, SIZE = 5, 43, 3, 8
@@ -62,14 +62,14 @@ class Moving(Chain):
     def expand(self, x: Tensor, *sizes: Any) -> Tensor:
         return self.moved("aten.expand_copy.default", x, sizes, False)
 
-    def farthest(self, tensor: Tensor) -> Layout:
+    def farthest(self, tensor: Tensor) -> IndexMap:
         """The map of a tensor to the farthest tensor that one leads to, for a reader at the end."""
         reader = self.node("aten.clone.default", tensor, None, self.tensor(tensor.max_shape, tensor.dtype))
         uses = DefUse(self.graph(reader))
-        return next(Layouts(uses).bases(tensor, uses.producer[reader]))
+        return next(IndexMaps(uses).bases(tensor, uses.producer[reader]))
 
 
-def strides(layout: Layout) -> list[Any]:
+def strides(layout: IndexMap) -> list[Any]:
     """Of each axis: the strides of its digits, numbers where they are."""
     return [
         [digit.stride.fixed if digit.stride.fixed is not None else "live" for digit in axis] for axis in layout.axes
@@ -83,7 +83,7 @@ def test_the_heads_of_a_fused_projection_are_strides_of_it() -> None:
     layout = chain.farthest(keys)
     assert layout.base is chain.x
     assert strides(layout) == [["live"], [SIZE], [3 * WIDTH], [1]]
-    assert layout.offset == (Size(WIDTH),)
+    assert layout.offset == (LiveSize(WIDTH),)
 
 
 def test_a_slice_of_columns_and_heads_that_go_together() -> None:
@@ -100,7 +100,7 @@ def test_a_slice_of_columns_and_heads_that_go_together() -> None:
     assert layout.base is both
     assert strides(layout) == [["live", SIZE], [2 * WIDTH], [1]]
     assert [digit.size.fixed for digit in layout.axes[0]] == [None, HEADS]
-    assert layout.offset == (Size(WIDTH),)
+    assert layout.offset == (LiveSize(WIDTH),)
 
 
 def test_repeated_heads_have_no_stride() -> None:
@@ -111,7 +111,7 @@ def test_repeated_heads_have_no_stride() -> None:
     )
     layout = chain.farthest(chain.view(spread, chain.batch, HEADS * 4, chain.length, SIZE))
     assert strides(layout) == [["live"], [SIZE, 0], [WIDTH], [1]]
-    assert layout.axes[1][1].size == Size(4)
+    assert layout.axes[1][1].size == LiveSize(4)
     assert layout.axes[1][1].stride == NOTHING
 
 
@@ -144,7 +144,7 @@ def test_a_view_to_fixed_sizes_says_that_a_tensor_is_at_its_bound() -> None:
     heads = chain.node("aten.view_copy.default", half, (2, 6, 5, 2), chain.tensor((2, 6, 5, 2)))
     whole = chain.node("aten.view_copy.default", double, (12, 20), chain.tensor((12, 20)))
     uses = DefUse(chain.graph(heads, whole))
-    assert uses.sizes.of(double) == (Size(2), Size(6), Size(20))
+    assert uses.sizes.of(double) == (LiveSize(2), LiveSize(6), LiveSize(20))
     assert [size.fixed for size in uses.sizes.of(half)] == [2, 6, 10]
     assert uses.sizes.of(chain.input((1, 3)))[0] == ONE
 

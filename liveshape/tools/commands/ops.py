@@ -10,7 +10,7 @@ import inspect
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from liveshape.errors import InputError
@@ -51,7 +51,7 @@ class Operator:
     family: str  # file in liveshape/ops, or the library of the host fallback
     takes: tuple[str, ...]
     gives: tuple[str, ...]
-    kernels: tuple[str, ...]  # files of liveshape/kernels/wgsl
+    kernels: tuple[str, ...]  # files of liveshape/kernels/wgsl; `pointwise` are generated
     dynamic: bool  # whether it supports dynamic shapes
     reads_data: bool  # whether planning reads tensor data
     host: bool  # whether it falls back to the host
@@ -102,6 +102,10 @@ def described(entry: Op) -> Operator:
     kernels = _kernels_of(entry.run)
     takes = [kind for kernel in kernels for kind in _types(kernel, writes=False)]
     gives = [kind for kernel in kernels for kind in _types(kernel, writes=True)]
+    files = [kernel.file for kernel in kernels]
+    if entry.traits.pointwise is not None:  # its kernel is generated
+        kinds = [dtype for dtypes in _DTYPES.values() for dtype in dtypes]
+        takes, gives, files = takes + kinds, gives + kinds, ["pointwise", *files]
     if SymInt in entry.parameters[-1].kinds:
         gives = [_SCALAR]
     return Operator(
@@ -110,7 +114,7 @@ def described(entry: Op) -> Operator:
         family=entry.run.__module__.rsplit(".", 1)[-1],
         takes=_sorted(takes) or (_SCALAR,),
         gives=_sorted(gives) or (_SCALAR,),
-        kernels=tuple(dict.fromkeys(kernel.file for kernel in kernels)),
+        kernels=tuple(dict.fromkeys(files)),
         dynamic=True,
         reads_data=entry.reads_data,
         host=False,
@@ -195,6 +199,8 @@ def _kernels_of(function: Any) -> tuple[Kernel, ...]:
         elif isinstance(value, type):
             if value.__module__.startswith("liveshape.ops"):
                 waiting += vars(value).values()
+        elif isinstance(value, partial):
+            waiting.append(value.func)
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, (tuple, list)):

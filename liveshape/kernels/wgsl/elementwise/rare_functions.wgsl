@@ -1,29 +1,7 @@
-// Functions of one tensor that few programs have, beside those of elementwise/unary_functions.wgsl: errors and gammas.
+// Functions of one tensor that few programs have: errors and gammas.
 // Polynomials are fitted in t, which goes from -1 to 1 where they hold; their errors are below two units in the last
 // place.
-const IDENTITY: u32 = 0u;
-const ERFC: u32 = 1u;
-const ERFINV: u32 = 2u;
-const LGAMMA: u32 = 3u;
-const DIGAMMA: u32 = 4u;
-const I0: u32 = 5u;
-
 const PI = 3.14159265;
-
-fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
-    switch (OP) {
-        case ERFC: { return complementary_error(x); }
-        case ERFINV: { return inverse_error(x); }
-        case LGAMMA: { return log_gamma(x); }
-        case DIGAMMA: { return digamma(x); }
-        case I0: { return bessel(x); }
-        default: { return x; }
-    }
-}
-
-fn of_wholes(x: vec4<i32>, bounds: vec2<i32>) -> vec4<i32> {
-    return x; // none of them has whole numbers for a result
-}
 
 // Beyond the middle by way of exp(x * x) * erfc(x), so that small results keep their digits. The square is taken apart:
 // its rounding, times the square itself, would be what is lost.

@@ -1,5 +1,6 @@
 // GEMM of few rows, bound by reading the right factor once: a unit is four columns, UNIT_THREADS threads split its
 // depth.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // at least params.rows

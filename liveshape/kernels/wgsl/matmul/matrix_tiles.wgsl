@@ -2,6 +2,7 @@
 // common/matrix_tiles.wgsl. With split-K the sums of a split are those of a batch of their own.
 // scratch x, weight, factors
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 128;
 override ADDEND: bool = false;

@@ -1,12 +1,10 @@
 // SwiGLU: columns of the gate and of what it gates are interleaved in the weight, so that four of them give two
 // elements.
 #include elementwise/special_functions
-#include elementwise/unary_functions
-override OP: u32 = SIGMOID;
 
 fn gated_of(column: u32, products: vec4<f32>) -> vec2<f32> {
     let last = params.columns - 1u;
     let gate = vec4<f32>(with_bias(column, products.x), with_bias(min(column + 2u, last), products.z), 0.0, 0.0);
     let up = vec2<f32>(with_bias(column + 1u, products.y), with_bias(min(column + 3u, last), products.w));
-    return (gate * of_floats(gate, vec4<f32>())).xy * up;
+    return (gate * (1.0 / (1.0 + exponential(-gate)))).xy * up;
 }

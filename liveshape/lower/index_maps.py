@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from liveshape.graph import Node, Tensor
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.live_sizes import NOTHING, ONE, Size, Sizes, transposed
+from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, Sizes, transposed
 from liveshape.lower.pattern_operators import EXPANDS, PERMUTES, SELECTS, SLICES, SPLITS, TRANSPOSES
 from liveshape.ops.shapes import axis_of
 
@@ -19,14 +19,14 @@ from liveshape.ops.shapes import axis_of
 class Digit(NamedTuple):
     """Part of an axis: neighbours along it lie `stride` elements apart in the base."""
 
-    size: Size
-    stride: Size
+    size: LiveSize
+    stride: LiveSize
 
 
 Axis = tuple[Digit, ...]
 
 
-class Layout(NamedTuple):
+class IndexMap(NamedTuple):
     """Where the elements of a tensor lie in a base: the digits of its axes, and the sum of `offset`."""
 
     base: Tensor
@@ -39,10 +39,10 @@ class Layout(NamedTuple):
         return tuple(digit for axis in self.axes for digit in axis)
 
 
-def contiguous(base: Tensor, sizes: Sizes) -> Layout:
+def contiguous(base: Tensor, sizes: Sizes) -> IndexMap:
     """A tensor as it lies itself.
 
-    >>> [axis[0].stride.factor for axis in contiguous(Tensor("x", "float32", (2, 3)), (Size(2), Size(3))).axes]
+    >>> [axis[0].stride.factor for axis in contiguous(Tensor("x", "float32", (2, 3)), (LiveSize(2), LiveSize(3))).axes]
     [3, 1]
     """
     axes: list[Axis] = []
@@ -50,13 +50,14 @@ def contiguous(base: Tensor, sizes: Sizes) -> Layout:
     for size in reversed(sizes):
         axes.append((Digit(size, stride),) if size != ONE else ())
         stride = stride.times(size)
-    return Layout(base, tuple(reversed(axes)))
+    return IndexMap(base, tuple(reversed(axes)))
 
 
 def regrouped(digits: Axis, sizes: Sizes) -> tuple[Axis, ...] | None:
     """The same elements in other axes: digits go together, or are taken apart where a size divides one.
 
-    >>> [len(axis) for axis in regrouped((Digit(Size(12), Size(5)), Digit(Size(4), Size(1))), (Size(3), Size(16)))]
+    >>> digits = Digit(LiveSize(12), LiveSize(5)), Digit(LiveSize(4), LiveSize(1))
+    >>> [len(axis) for axis in regrouped(digits, (LiveSize(3), LiveSize(16)))]
     [1, 2]
     """
     left = [digit for digit in digits if digit.size != ONE]
@@ -84,8 +85,8 @@ def regrouped(digits: Axis, sizes: Sizes) -> tuple[Axis, ...] | None:
 def joined(digits: Axis) -> Axis:
     """Neighbours that are one stride as one digit.
 
-    >>> joined((Digit(Size(3), Size(4)), Digit(Size(4), Size(1))))
-    (Digit(size=Size(factor=12, symbols=()), stride=Size(factor=1, symbols=())),)
+    >>> joined((Digit(LiveSize(3), LiveSize(4)), Digit(LiveSize(4), LiveSize(1))))
+    (Digit(size=LiveSize(factor=12, symbols=()), stride=LiveSize(factor=1, symbols=())),)
     """
     result: list[Digit] = []
     for digit in digits:
@@ -97,10 +98,10 @@ def joined(digits: Axis) -> Axis:
     return tuple(result)
 
 
-class Layouts:
+class IndexMaps:
     """The index maps of a graph, for readers at a node: what a base holds must still be there.
 
-    Example: `next(Layouts(uses).bases(tensor, reader))` has the farthest base.
+    Example: `next(IndexMaps(uses).bases(tensor, reader))` has the farthest base.
     """
 
     def __init__(self, uses: DefUse) -> None:
@@ -121,19 +122,19 @@ class Layouts:
             tensor = source
         return nodes
 
-    def bases(self, tensor: Tensor, reader: Node) -> Iterator[Layout]:
+    def bases(self, tensor: Tensor, reader: Node) -> Iterator[IndexMap]:
         """A tensor in terms of every tensor that it may be read from instead, the farthest first, itself the last."""
         nodes = self.chain(tensor, reader)
         for count in range(len(nodes), -1, -1):
             base: Tensor = nodes[count - 1].args[0] if count else tensor
-            found: Layout | None = contiguous(base, self._sizes.of(base))
+            found: IndexMap | None = contiguous(base, self._sizes.of(base))
             for place in range(count - 1, -1, -1):
                 out = nodes[place - 1].args[0] if place else tensor
                 found = None if found is None else self.moved(found, nodes[place], out)
             if found is not None:
                 yield found
 
-    def moved(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+    def moved(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         """The map of what a node makes of a tensor with this one."""
         axes, rank = layout.axes, len(layout.axes)
         if node.name in PERMUTES:
@@ -161,7 +162,7 @@ class Layouts:
             return False
         return node.alias or node.name in known
 
-    def _expanded(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+    def _expanded(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         before, after = self._sizes.of(node.args[0]), self._sizes.of(out)
         lead = len(after) - len(before)
         axes: list[Axis] = [(Digit(size, NOTHING),) if size != ONE else () for size in after[:lead]]
@@ -174,11 +175,13 @@ class Layouts:
                 return None
         return layout._replace(axes=tuple(axes))
 
-    def _selected(self, layout: Layout, axis: int, index: object) -> Layout | None:
+    def _selected(self, layout: IndexMap, axis: int, index: object) -> IndexMap | None:
         rest = layout._replace(axes=layout.axes[:axis] + layout.axes[axis + 1 :])
         return _begun(rest, layout.axes[axis], index)
 
-    def _sliced(self, layout: Layout, axis: int, start: object, x: Tensor, out: Tensor, steady: bool) -> Layout | None:
+    def _sliced(
+        self, layout: IndexMap, axis: int, start: object, x: Tensor, out: Tensor, steady: bool
+    ) -> IndexMap | None:
         """Elements from a start on, as many as the result has."""
         before, after = self._sizes.of(x)[axis], self._sizes.of(out)[axis]
         if not steady:
@@ -193,7 +196,7 @@ class Layouts:
         start = start + before.fixed if isinstance(start, int) and start < 0 else start
         return _begun(rest, layout.axes[axis], start)
 
-    def _part(self, layout: Layout, node: Node, out: Tensor) -> Layout | None:
+    def _part(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         parts = [value for value in node.outputs if isinstance(value, Tensor)]
         place, axis = parts.index(out), axis_of(node.named["dim"], node.args[0].rank)
         whole = self._sizes.of(node.args[0])[axis].fixed
@@ -207,16 +210,16 @@ class Layouts:
         return self._sliced(layout, axis, start, node.args[0], out, steady=True)
 
 
-def _begun(layout: Layout, axis: Sequence[Digit], start: object) -> Layout | None:
+def _begun(layout: IndexMap, axis: Sequence[Digit], start: object) -> IndexMap | None:
     """A map that begins so many steps later along what was an axis of a digit."""
     if start == 0:
         return layout
     if not isinstance(start, int) or start < 0 or len(axis) != 1:
         return None
-    return layout._replace(offset=(*layout.offset, axis[0].stride.times(Size(start))))
+    return layout._replace(offset=(*layout.offset, axis[0].stride.times(LiveSize(start))))
 
 
-def is_matrix(layout: Layout, rows: Size, columns: Size) -> bool:
+def is_matrix(layout: IndexMap, rows: LiveSize, columns: LiveSize) -> bool:
     """Whether a map of a matrix, or of a batch of one and the same, is its base as it lies, transposed.
 
     Example: of `weight.t().expand(batch, depth, columns)`.
@@ -227,5 +230,5 @@ def is_matrix(layout: Layout, rows: Size, columns: Size) -> bool:
     return flat and shared and joined(depth) == _whole(columns, ONE) and joined(wide) == _whole(rows, columns)
 
 
-def _whole(size: Size, stride: Size) -> Axis:
+def _whole(size: LiveSize, stride: LiveSize) -> Axis:
     return (Digit(size, stride),) if size != ONE else ()

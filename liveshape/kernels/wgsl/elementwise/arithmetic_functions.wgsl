@@ -1,107 +1,7 @@
-// The functions of two operands, in floats and in whole numbers. Flags are 1 or 0, alpha belongs to ADD and SUB.
-const ADD: u32 = 0u;
-const SUB: u32 = 1u;
-const MUL: u32 = 2u;
-const DIV: u32 = 3u;
-const FLOOR_DIVIDE: u32 = 4u;
-const TRUNC_DIVIDE: u32 = 5u;
-const REMAINDER: u32 = 6u;
-const FMOD: u32 = 7u;
-const MINIMUM: u32 = 8u;
-const MAXIMUM: u32 = 9u;
-const POWER: u32 = 10u;
-const ATAN2: u32 = 11u;
-const EQUAL: u32 = 12u;
-const NOT_EQUAL: u32 = 13u;
-const LESS: u32 = 14u;
-const LESS_EQUAL: u32 = 15u;
-const GREATER: u32 = 16u;
-const GREATER_EQUAL: u32 = 17u;
-const LOGICAL_AND: u32 = 18u;
-const LOGICAL_OR: u32 = 19u;
-const LOGICAL_XOR: u32 = 20u;
-const BITWISE_AND: u32 = 21u;
-const BITWISE_OR: u32 = 22u;
-const BITWISE_XOR: u32 = 23u;
-const LEFT_SHIFT: u32 = 24u;
-const RIGHT_SHIFT: u32 = 25u;
-const HYPOT: u32 = 26u;
-const COPYSIGN: u32 = 27u;
-
-// Never a != b on floats: what naga makes of it is false where either is NaN.
-fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
-    let zero = vec4<f32>(0.0);
-    switch (OP) {
-        case ADD: { return a + alpha * b; }
-        case SUB: { return a - alpha * b; }
-        case MUL: { return a * b; }
-        case DIV: { return a / b; }
-        case FLOOR_DIVIDE: { return floor_divide(a, b); }
-        case TRUNC_DIVIDE: { return trunc(a / b); }
-        case REMAINDER: {
-            let rest = float_fmod(a, b);
-            return select(rest, rest + b, is_across(rest, b));
-        }
-        case FMOD: { return float_fmod(a, b); }
-        case MINIMUM: { return select(min(a, b), a + b, is_nan(a) | is_nan(b)); }
-        case MAXIMUM: { return select(max(a, b), a + b, is_nan(a) | is_nan(b)); }
-        case POWER: { return float_power(a, b); }
-        case ATAN2: { return arc_tangent_of_two(a, b); }
-        case HYPOT: { return hypotenuse(a, b); }
-        case COPYSIGN: { return with_sign(a, b); }
-        case EQUAL: { return flags(a == b); }
-        case NOT_EQUAL: { return flags(!(a == b)); }
-        case LESS: { return flags(a < b); }
-        case LESS_EQUAL: { return flags(a <= b); }
-        case GREATER: { return flags(a > b); }
-        case GREATER_EQUAL: { return flags(a >= b); }
-        case LOGICAL_AND: { return flags(!((a == zero) | (b == zero))); }
-        case LOGICAL_OR: { return flags(!((a == zero) & (b == zero))); }
-        case LOGICAL_XOR: { return flags((a == zero) != (b == zero)); }
-        default: { return zero; }
-    }
-}
-
+// Quotients, rests and powers, exact where WGSL leaves them to the driver.
 // Not a % b: Vulkan leaves the remainder of negative numbers undefined, and NVIDIA's driver makes use of it.
 fn whole_rest(a: vec4<i32>, b: vec4<i32>) -> vec4<i32> {
     return a - a / b * b;
-}
-
-fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
-    let zero = vec4<i32>(0);
-    switch (OP) {
-        case ADD: { return a + alpha * b; }
-        case SUB: { return a - alpha * b; }
-        case MUL: { return a * b; }
-        case DIV, TRUNC_DIVIDE: { return a / b; }
-        case FLOOR_DIVIDE: {
-            return a / b - select(zero, vec4<i32>(1), (whole_rest(a, b) != zero) & ((a < zero) != (b < zero)));
-        }
-        case REMAINDER: {
-            let rest = whole_rest(a, b);
-            return select(rest, rest + b, (rest != zero) & ((rest < zero) != (b < zero)));
-        }
-        case FMOD: { return whole_rest(a, b); }
-        case MINIMUM: { return min(a, b); }
-        case MAXIMUM: { return max(a, b); }
-        case POWER: { return whole_power(a, b); }
-        case EQUAL: { return vec4<i32>(flags(a == b)); }
-        case NOT_EQUAL: { return vec4<i32>(flags(a != b)); }
-        case LESS: { return vec4<i32>(flags(a < b)); }
-        case LESS_EQUAL: { return vec4<i32>(flags(a <= b)); }
-        case GREATER: { return vec4<i32>(flags(a > b)); }
-        case GREATER_EQUAL: { return vec4<i32>(flags(a >= b)); }
-        case LOGICAL_AND: { return vec4<i32>(flags((a != zero) & (b != zero))); }
-        case LOGICAL_OR: { return vec4<i32>(flags((a != zero) | (b != zero))); }
-        case LOGICAL_XOR: { return vec4<i32>(flags((a != zero) != (b != zero))); }
-        case BITWISE_AND: { return a & b; }
-        case BITWISE_OR: { return a | b; }
-        case BITWISE_XOR: { return a ^ b; }
-        // Beyond the bits that there are, and by a negative number, all are shifted out.
-        case LEFT_SHIFT: { return select(a << (vec4<u32>(b) & vec4<u32>(31u)), zero, vec4<u32>(b) > vec4<u32>(31u)); }
-        case RIGHT_SHIFT: { return a >> min(vec4<u32>(b), vec4<u32>(31u)); }
-        default: { return zero; }
-    }
 }
 
 // Long division of mantissas, eight bits of the quotient at a time: exact, whatever the quotient. A quotient of floats
@@ -194,4 +94,31 @@ fn whole_power(base: vec4<i32>, exponent: vec4<i32>) -> vec4<i32> {
     // One over a whole number is whole only for 1 and -1.
     let unit = abs(base) == vec4<i32>(1);
     return select(product, select(vec4<i32>(0), product, unit), exponent < vec4<i32>(0));
+}
+
+// The rest of a division that rounds down, from that of one that cuts.
+fn remainder_of(rest: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return select(rest, rest + b, is_across(rest, b));
+}
+
+fn logit_of(x: vec4<f32>) -> vec4<f32> {
+    return logarithm(x / (1.0 - x));
+}
+
+// The nearest number that float16 holds, ties to even. By bits: a compiler may skip a conversion there and back.
+fn half_rounded(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);
+    // Below 2 to the power -14 all steps are 2 to the power -24, which is what 0.5 has.
+    let small = bitcast<vec4<f32>>(bits) + 0.5;
+    let nearest = (bits + 0xfffu + ((bits >> vec4<u32>(13u)) & vec4<u32>(1u))) & vec4<u32>(0xffffe000u);
+    let large = select(nearest, vec4<u32>(0x7f800000u), nearest >= vec4<u32>(0x47800000u));
+    let magnitude = select(bitcast<vec4<f32>>(large), small - 0.5, bits < vec4<u32>(0x38800000u));
+    return select(with_sign(magnitude, x), x, is_nan(x));
+}
+
+// The nearest bfloat16, ties to even.
+fn bfloat16_rounded(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x);
+    let nearest = (bits + 0x7fffu + ((bits >> vec4<u32>(16u)) & vec4<u32>(1u))) & vec4<u32>(0xffff0000u);
+    return select(bitcast<vec4<f32>>(nearest), x, is_nan(x));
 }

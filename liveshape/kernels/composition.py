@@ -1,0 +1,98 @@
+"""Kernels with an epilogue: what a kernel computes goes through an expression before it is stored.
+
+Any kernel that says `// composable` takes any expression, of what it computes and of operands that broadcast to its
+result: where its text assigns to an element of `out`, a function is called instead, as for bindings in segments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from liveshape.errors import PlanError
+from liveshape.graph.expression import Expression, is_whole
+from liveshape.kernels.function_library import definitions, needed
+from liveshape.kernels.kernel import Binding, Kernel, with_fields
+from liveshape.kernels.pointwise_kernel import named
+from liveshape.kernels.pointwise_operands import Operands
+from liveshape.kernels.pointwise_text import number_fields, rounded, statements
+from liveshape.kernels.split_bindings import use_segment_functions
+
+EPILOGUE = "epilogue_"
+NUMBER = f"{EPILOGUE}number_"
+RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
+_PARAMS = re.compile(r"(struct Params\s*\{[^}]*?),?\s*\}")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """An expression whose first operand is what a kernel computes, of this dtype; `operands` are the others."""
+
+    expression: Expression
+    operands: Operands
+    half: bool
+
+    @property
+    def computed(self) -> str:
+        """The dtype of what the kernel computes."""
+        return self.expression.operands[0]
+
+    def fields(self) -> list[tuple[str, str]]:
+        """Name and type of what Params have for it."""
+        count = [(f"{EPILOGUE}count", "u32")] if self.operands.apart else []
+        return [*count, *number_fields(self.expression, NUMBER), *self.operands.fields()]
+
+    def applied(self, text: str, element: str, width: int) -> str:
+        """The text of a kernel whose stores go through it; `element` is what the kernel stores, so many at a time."""
+        fields = "".join(f"{name}: {kind},\n" for name, kind in self.fields())
+        if fields:
+            text, found = _PARAMS.subn(lambda match: f"{match.group(1)},\n{fields}}}", text, count=1)
+            text = text if found else f"struct Params {{\n{fields}}}\n{text}"
+        setter = self._setter(element, width)
+        # Under names of their own: a kernel may have functions that are called alike.
+        own = _library_word().sub(lambda match: f"library_{match.group()}", "\n".join([needed(setter), *setter]))
+        return "\n".join([use_segment_functions(text, "out"), self.operands.functions(), own])
+
+    def _setter(self, element: str, width: int) -> list[str]:
+        kind = "vec4<i32>" if is_whole(self.computed) else "vec4<f32>"
+        scalar = kind[5:8]
+        value = f"{kind}(v)" if width == 4 else f"{kind}({scalar}(v))"
+        if self.computed == "bfloat16":
+            value = rounded(value, self.computed, self.half)
+        if width == 4:
+            loads, names = self.operands.loads("i", f"params.{EPILOGUE}count")
+        else:
+            loads, names = self.operands.element_loads("i")
+        first = f"{EPILOGUE}computed"
+        lines, result = statements(self.expression, [first, *names], NUMBER, self.half)
+        if self.expression.dtype == "bfloat16":
+            result = rounded(result, self.expression.dtype, self.half)
+        stored = f"vec4<{RESULT}>({result})" if width == 4 else f"{RESULT}(({result}).x)"
+        body = [f"let {first} = {value};", *loads, *lines, f"out_0[i] = {stored};"]
+        return [f"fn out_put(i: u32, v: {element}) {{", *body, "}"]
+
+
+@lru_cache(maxsize=4096)
+def composed(kernel: Kernel, expression: Expression, operands: Operands, half: bool) -> Kernel:
+    """A composable kernel that stores an expression of what it computes; further operands are bound behind its own.
+
+    Example: `composed(TILED, expression, Operands(("float32",), ("same",), prefix=EPILOGUE), half=True)`.
+    """
+    out = kernel.bindings[0]
+    if not kernel.composable or out.name != "out" or not out.writes:
+        raise PlanError(f"kernel {kernel.name} takes no epilogue: it does not say that it is composable")
+    epilogue = Epilogue(expression, operands, half)
+    made = Kernel(f"{kernel.name} + {named(expression)}", {})
+    made.epilogue = epilogue
+    more = [Binding(name, False, alias, out.vector) for name, alias, _ in operands.bindings(4)]
+    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
+    attributes |= with_fields(kernel, epilogue.fields())
+    attributes["bindings"] = (Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more)
+    vars(made).update(attributes, name=made.file, computed=out.element)
+    return made
+
+
+@cache
+def _library_word() -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(definitions())})\b")

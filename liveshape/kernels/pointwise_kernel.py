@@ -1,0 +1,79 @@
+"""The kernel of an expression: a text is generated for each, and for how each of its operands is found.
+
+Kernels are cached by what they are generated from, so that one text is compiled once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from liveshape.graph.expression import Expression
+from liveshape.kernels.function_library import needed
+from liveshape.kernels.kernel import Kernel
+from liveshape.kernels.pointwise_operands import Operands
+from liveshape.kernels.pointwise_text import number_fields, statements
+
+NUMBER = "number_"
+
+
+@lru_cache(maxsize=4096)
+def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_place: bool = False) -> Kernel:
+    """The kernel that stores an expression of its operands, four elements a thread.
+
+    Where it works `in_place`, its first operand is what `out` holds, and `operands` are the others.
+
+    Example: `pointwise_kernel(expression, Operands(("float32",), ("same",)), half=True)`.
+    """
+    bound = operands.bindings(4)
+    loads, names = operands.loads("i", "params.count")
+    before = ["let before = vec4<f32>(out[i]);"] if in_place else []
+    lines, result = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
+    body = [*before, *loads, *lines, f"out[i] = vec4<TOut>({result});"]
+    fields = [("count", "u32"), *number_fields(expression, NUMBER), *operands.fields()]
+    slots = [
+        f"@group(0) @binding({slot}) var<storage, read> {name}: array<{vector}<{alias}>>;"
+        for slot, (name, alias, vector) in enumerate(bound, start=1)
+    ]
+    text = "\n".join(
+        [
+            "override WG: u32 = 64;",
+            "struct Params {",
+            *(f"    {name}: {kind}," for name, kind in fields),
+            "}",
+            "@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;",
+            *slots,
+            f"@group(0) @binding({len(bound) + 1}) var<uniform> params: Params;",
+            needed(body),
+            operands.functions(),
+            _ENTRY.replace("BODY", "\n    ".join(body)),
+        ]
+    )
+    return Kernel.parse(f"pointwise/{named(expression)}", text)
+
+
+def named(expression: Expression) -> str:
+    """What an expression is called in profiles and logs: its functions, the first ones of many.
+
+    >>> from liveshape.graph.expression import Call
+    >>> named(Expression(("float32",), (), (Call("exp", (0,), "float32"), Call("neg", (1,), "float32"))))
+    'exp+neg'
+    """
+    functions = expression.functions
+    return "+".join(functions[:_MAX_NAMED]) + ("+more" if len(functions) > _MAX_NAMED else "")
+
+
+_MAX_NAMED = 6
+_ENTRY = """
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, grid) * WG + thread;
+    if (i > (params.count - 1u) / 4u) {
+        return;
+    }
+    BODY
+}
+"""

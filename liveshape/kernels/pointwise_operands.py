@@ -1,0 +1,136 @@
+"""How the operands of an expression are found: the bindings, the fields of Params and the loads of a generated text.
+
+An operand is `same` where its elements lie as those of the result do, `scalar` where it is one element, and `strided`
+where strides find it by the coordinates of an element of the result. Coordinates are those of at most MAX_DIMS
+dimensions, merged where all operands allow it. `apart` are results whose rows are no multiple of four: four neighbours
+may lie in two of them, so that strided operands are read one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from liveshape.graph.expression import is_whole
+
+SAME, SCALAR, STRIDED = "same", "scalar", "strided"
+MAX_DIMS = 8
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The operands of a generated text, in the order of their bindings: dtypes, and how each is found.
+
+    Names of what it declares begin with `prefix`.
+    """
+
+    dtypes: tuple[str, ...]
+    found: tuple[str, ...]
+    apart: bool = False
+    prefix: str = ""
+
+    @property
+    def strided(self) -> tuple[int, ...]:
+        """The places of those that strides find."""
+        return tuple(place for place, how in enumerate(self.found) if how == STRIDED)
+
+    @property
+    def words(self) -> int:
+        """The vec4s of a dimension in Params: its size, and a stride of each strided operand."""
+        return -(-(1 + len(self.strided)) // 4)
+
+    def bindings(self, width: int) -> list[tuple[str, str, str]]:
+        """Name, element alias and vector of each binding, for a text that takes one element or four at a time."""
+        vector = "vec4" if width == 4 else ""
+        return [(f"{self.prefix}operand_{place}", self._alias(place), vector) for place in range(len(self.dtypes))]
+
+    def _alias(self, place: int) -> str:
+        return f"T{self.prefix.title().replace('_', '')}{place}"
+
+    def fields(self) -> list[tuple[str, str]]:
+        """Name and type of what it needs of Params."""
+        if not self.strided:
+            return []
+        return [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]
+
+    def functions(self) -> str:
+        """The function that finds an element of every strided operand."""
+        if not self.strided:
+            return ""
+        name, count, words = f"{self.prefix}offsets", len(self.strided), self.words
+        lines = [
+            f"fn {name}(element: u32) -> array<u32, {count}> {{",
+            "var rest = element;",
+            f"var found: array<u32, {count}>;",
+            f"for (var axis = params.{self.prefix}rank; axis > 1u; axis--) {{",
+            f"let size = params.{self.prefix}dims[(axis - 1u) * {words}u].x;",
+            "let place = rest % size;",
+        ]
+        steps = [(position, divmod(position + 1, 4)) for position in range(count)]
+        for position, (word, lane) in steps:
+            lines.append(
+                f"found[{position}] += place * params.{self.prefix}dims[(axis - 1u) * {words}u + {word}u][{lane}];"
+            )
+        lines += ["rest = rest / size;", "}"]
+        for position, (word, lane) in steps:
+            lines.append(f"found[{position}] += rest * params.{self.prefix}dims[{word}][{lane}];")
+        return "\n".join([*lines, "return found;", "}"])
+
+    def loads(self, vector: str, count: str) -> tuple[list[str], list[str]]:
+        """The statements that load four neighbours of each operand, and the names of these; `vector` is their index.
+
+        `count` is how many elements the result has, beyond which nothing is looked up.
+        """
+        lines, names = [], []
+        for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
+            source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
+            kind = "vec4<i32>" if is_whole(dtype) else "vec4<f32>"
+            names.append(name)
+            if how == SAME:
+                lines.append(f"let {name} = {kind}({source}[{vector}]);")
+            elif how == SCALAR:
+                lines.append(f"let {name} = {kind}({kind[5:8]}({source}[0].x));")
+            else:
+                lines.append(f"var {name}: {kind};")
+        lines += self._strided_loads(vector, count) if self.strided else []
+        return lines, names
+
+    def _strided_loads(self, vector: str, count: str) -> list[str]:
+        prefix, lines = self.prefix, []
+        if self.apart:
+            lines.append(
+                f"for (var k = 0u; k < 4u; k++) {{ let at = {prefix}offsets(min(4u * {vector} + k, {count} - 1u));"
+            )
+            for position, place in enumerate(self.strided):
+                lines.append(
+                    f"{prefix}x{place}[k] = {_scalar(self.dtypes[place])}"
+                    f"({prefix}operand_{place}[at[{position}] >> 2u][at[{position}] & 3u]);"
+                )
+            return [*lines, "}"]
+        lines.append(f"var at = {prefix}offsets(4u * {vector});")
+        last = f"params.{prefix}dims[(max(params.{prefix}rank, 1u) - 1u) * {self.words}u"
+        for position, place in enumerate(self.strided):
+            word, lane = divmod(position + 1, 4)
+            name, kind = f"{prefix}x{place}", _scalar(self.dtypes[place])
+            source = f"{prefix}operand_{place}[at[{position}] >> 2u]"
+            lines += [
+                f"if ({last} + {word}u][{lane}] == 1u) {{ {name} = vec4<{kind}>({source}); }} else {{",
+                f"{name} = vec4<{kind}>({kind}({source}[at[{position}] & 3u]));",
+                "}",
+            ]
+        return lines
+
+    def element_loads(self, element: str) -> tuple[list[str], list[str]]:
+        """The statements that load one element of each operand, in all lanes of a vector, and the names of these."""
+        lines, names = [], []
+        if self.strided:
+            lines.append(f"var at = {self.prefix}offsets({element});")
+        for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
+            source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
+            index = {SAME: element, SCALAR: "0"}.get(how) or f"at[{self.strided.index(place)}]"
+            lines.append(f"let {name} = vec4<{_scalar(dtype)}>({_scalar(dtype)}({source}[{index}]));")
+            names.append(name)
+        return lines, names
+
+
+def _scalar(dtype: str) -> str:
+    return "i32" if is_whole(dtype) else "f32"

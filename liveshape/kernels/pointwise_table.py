@@ -1,0 +1,222 @@
+"""The table of pointwise functions: what each is in WGSL, of floats and of whole numbers, and what it means.
+
+`floats` and `wholes` are expressions of vec4<f32> and vec4<i32> in the arguments a, b, c and d; booleans are whole, 1
+or 0. A function that has no `wholes` computes whole numbers in floats. Where it gives `flags` its expression is a
+vec4<bool>. `conditions` are arguments that are read as flags. What they call is in `function_library.py`.
+
+`meaning` takes a library of arrays and arrays of it: numpy, or torch, with what either lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Meaning = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A row of the table."""
+
+    floats: str | None
+    wholes: str | None
+    meaning: Meaning
+    flags: bool = False
+    conditions: tuple[int, ...] = ()
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def _row(
+    name: str,
+    floats: str | None,
+    wholes: str | None,
+    meaning: Meaning,
+    *,
+    flags: bool = False,
+    conditions: tuple[int, ...] = (),
+) -> None:
+    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions)
+
+
+_NAN = "is_nan(a) | is_nan(b)"
+_ACROSS = "(whole_rest(a, b) != vec4<i32>(0)) & ((a < vec4<i32>(0)) != (b < vec4<i32>(0)))"
+
+# Of one.
+_row("copy", "a", "a", lambda f, a: a)
+_row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a))
+_row("neg", "-a", "-a", lambda f, a: -a)
+_row(
+    "sign",
+    "flags(a > vec4<f32>(0.0)) - flags(a < vec4<f32>(0.0))",
+    "select(vec4<i32>(0), vec4<i32>(1), a > vec4<i32>(0)) - select(vec4<i32>(0), vec4<i32>(1), a < vec4<i32>(0))",
+    lambda f, a: f.where(a > 0, 1, 0) - f.where(a < 0, 1, 0),  # of NaN it is zero
+)
+_row("square", "a * a", "a * a", lambda f, a: a * a)
+_row("reciprocal", "1.0 / a", None, lambda f, a: 1.0 / a)
+_row("sqrt", "sqrt(a)", None, lambda f, a: f.sqrt(a))
+_row("rsqrt", "1.0 / sqrt(a)", None, lambda f, a: 1.0 / f.sqrt(a))
+_row("exp", "exponential(a)", None, lambda f, a: f.exp(a))
+_row("expm1", "exponential_minus_one(a)", None, lambda f, a: f.expm1(a))
+_row("log", "logarithm(a)", None, lambda f, a: f.log(a))
+_row("log2", "logarithm(a) * 1.44269504", None, lambda f, a: f.log2(a))
+_row("log10", "logarithm(a) * 0.434294482", None, lambda f, a: f.log10(a))
+_row("log1p", "log_one_plus(a)", None, lambda f, a: f.log1p(a))
+_row("sin", "sine(a)", None, lambda f, a: f.sin(a))
+_row("cos", "cosine(a)", None, lambda f, a: f.cos(a))
+_row("tan", "tangent(a)", None, lambda f, a: f.tan(a))
+_row("asin", "arc_sine(a)", None, lambda f, a: f.arcsin(a))
+_row("acos", "arc_cosine(a)", None, lambda f, a: f.arccos(a))
+_row("atan", "arc_tangent(a)", None, lambda f, a: f.arctan(a))
+_row("sinh", "hyperbolic_sine(a)", None, lambda f, a: f.sinh(a))
+_row("cosh", "hyperbolic_cosine(a)", None, lambda f, a: f.cosh(a))
+_row("tanh", "hyperbolic_tangent(a)", None, lambda f, a: f.tanh(a))
+_row("asinh", "inverse_hyperbolic_sine(a)", None, lambda f, a: f.arcsinh(a))
+_row("acosh", "inverse_hyperbolic_cosine(a)", None, lambda f, a: f.arccosh(a))
+_row("atanh", "with_sign(0.5 * log_one_plus(2.0 * abs(a) / (1.0 - abs(a))), a)", None, lambda f, a: f.arctanh(a))
+_row("erf", "error_function(a)", None, lambda f, a: f.erf(a))
+_row("erfc", "complementary_error(a)", None, lambda f, a: f.erfc(a))
+_row("erfinv", "inverse_error(a)", None, lambda f, a: f.erfinv(a))
+_row("lgamma", "log_gamma(a)", None, lambda f, a: f.lgamma(a))
+_row("digamma", "digamma(a)", None, lambda f, a: f.digamma(a))
+_row("i0", "bessel(a)", None, lambda f, a: f.i0(a))
+_row(
+    "angle",
+    "select(select(vec4<f32>(0.0), vec4<f32>(3.14159265), a < vec4<f32>(0.0)), a, is_nan(a))",
+    None,
+    lambda f, a: f.angle(a),
+)
+_row("sigmoid", "1.0 / (1.0 + exponential(-a))", None, lambda f, a: 1.0 / (1.0 + f.exp(-a)))
+_row("silu", "a / (1.0 + exponential(-a))", None, lambda f, a: a / (1.0 + f.exp(-a)))
+_row("round", "round(a)", "a", lambda f, a: f.round(a))
+_row("floor", "floor(a)", "a", lambda f, a: f.floor(a))
+_row("ceil", "ceil(a)", "a", lambda f, a: f.ceil(a))
+_row("trunc", "trunc(a)", "a", lambda f, a: f.trunc(a))
+_row("isnan", "is_nan(a)", "vec4<bool>(false)", lambda f, a: f.isnan(a), flags=True)
+_row("isinf", "is_infinite(a)", "vec4<bool>(false)", lambda f, a: f.isinf(a), flags=True)
+_row(
+    "signbit",
+    "(bitcast<vec4<u32>>(a) & vec4<u32>(0x80000000u)) != vec4<u32>(0u)",
+    "a < vec4<i32>(0)",
+    lambda f, a: f.signbit(a),
+    flags=True,
+)
+# A NaN equals nothing, so it is true; never a != b on floats, which naga makes false where either is NaN.
+_row("to_bool", "!(a == vec4<f32>(0.0))", "a != vec4<i32>(0)", lambda f, a: a != 0, flags=True)
+_row("bitwise_not", None, "~a", lambda f, a: ~a)
+_row(
+    "hardswish",
+    "a * clamp(a + 3.0, vec4<f32>(0.0), vec4<f32>(6.0)) / 6.0",
+    None,
+    lambda f, a: a * f.clip(a + 3, 0, 6) / 6,
+)
+_row(
+    "hardsigmoid",
+    "select(clamp(a + 3.0, vec4<f32>(0.0), vec4<f32>(6.0)) / 6.0, a, is_nan(a))",
+    None,
+    lambda f, a: f.clip(a + 3, 0, 6) / 6,
+)
+_row("gelu", "0.5 * a * (1.0 + error_function(a * 0.707106781))", None, lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)))
+_row(
+    "gelu_tanh",
+    "0.5 * a * (1.0 + hyperbolic_tangent(0.797884561 * (a + 0.044715 * a * a * a)))",
+    None,
+    lambda f, a: 0.5 * a * (1 + f.tanh((2 / f.pi) ** 0.5 * (a + 0.044715 * a**3))),
+)
+
+# Of one and numbers.
+_row(
+    "clamp",
+    "select(min(max(a, b), c), a, is_nan(a))",
+    "min(max(a, b), c)",
+    lambda f, a, b, c: f.minimum(f.maximum(a, b), c),
+)
+_row("hardshrink", "select(a, vec4<f32>(0.0), (a >= -b) & (a <= b))", None, lambda f, a, b: f.where(abs(a) <= b, 0, a))
+_row("leaky_relu", "select(a * b, a, a > vec4<f32>(0.0))", None, lambda f, a, b: f.where(a > 0, a, a * b))
+_row(
+    "elu",  # of x, alpha, the scale of all, the scale inside
+    "c * select(exponential_minus_one(a * d) * b, a, a > vec4<f32>(0.0))",
+    None,
+    lambda f, a, b, c, d: c * f.where(a > 0, a, b * f.expm1(f.minimum(a * d, 0 * a))),
+)
+_row(
+    "logit",
+    "logit_of(select(clamp(a, b, 1.0 - b), a, is_nan(a) | (b < vec4<f32>(0.0))))",
+    None,
+    lambda f, a, b: f.logit(f.where(b < 0, a, f.clip(a, b, 1 - b))),
+)
+_row("round_digits", "round(a * b) / b", None, lambda f, a, b: f.round(a * b) / b)
+# A power of ten below one has no exact float, so it divides.
+_row("round_tens", "round(a / b) * b", None, lambda f, a, b: f.round(a / b) * b)
+
+# Of two.
+_row("add", "a + b", "a + b", lambda f, a, b: a + b)
+_row("add_scaled", "a + c * b", "a + c * b", lambda f, a, b, c: a + c * b)
+_row("sub", "a - b", "a - b", lambda f, a, b: a - b)
+_row("sub_scaled", "a - c * b", "a - c * b", lambda f, a, b, c: a - c * b)
+_row("mul", "a * b", "a * b", lambda f, a, b: a * b)
+_row("div", "a / b", "a / b", lambda f, a, b: f.true_divide(a, b))
+_row(
+    "floor_divide",
+    "floor_divide(a, b)",
+    f"a / b - select(vec4<i32>(0), vec4<i32>(1), {_ACROSS})",
+    lambda f, a, b: f.floor_divide(a, b),
+)
+_row("trunc_divide", "trunc(a / b)", "a / b", lambda f, a, b: f.trunc(f.true_divide(a, b)))
+_row(
+    "remainder",
+    "remainder_of(float_fmod(a, b), b)",
+    f"whole_rest(a, b) + select(vec4<i32>(0), b, {_ACROSS})",
+    lambda f, a, b: f.remainder(a, b),
+)
+_row("fmod", "float_fmod(a, b)", "whole_rest(a, b)", lambda f, a, b: f.fmod(a, b))
+_row("minimum", f"select(min(a, b), a + b, {_NAN})", "min(a, b)", lambda f, a, b: f.minimum(a, b))
+_row("maximum", f"select(max(a, b), a + b, {_NAN})", "max(a, b)", lambda f, a, b: f.maximum(a, b))
+_row("pow", "float_power(a, b)", "whole_power(a, b)", lambda f, a, b: f.float_power(a, b))
+_row("atan2", "arc_tangent_of_two(a, b)", None, lambda f, a, b: f.arctan2(a, b))
+_row("hypot", "hypotenuse(a, b)", None, lambda f, a, b: f.hypot(a, b))
+_row("copysign", "with_sign(a, b)", None, lambda f, a, b: f.copysign(a, b))
+for _name, _sign in (("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+    _row(_name, f"a {_sign} b", f"a {_sign} b", lambda f, a, b, name=_name: getattr(f, name)(a, b), flags=True)
+_row("ne", "!(a == b)", "a != b", lambda f, a, b: f.ne(a, b), flags=True)
+_both, _other = "(a == vec4<{0}>(0))", "(b == vec4<{0}>(0))"
+for _name, _text in (
+    ("and", f"!({_both} | {_other})"),
+    ("or", f"!({_both} & {_other})"),
+    ("xor", f"{_both} != {_other}"),
+):
+    _row(
+        f"logical_{_name}",
+        _text.format("f32"),
+        _text.format("i32"),
+        lambda f, a, b, name=_name: getattr(f, f"logical_{name}")(a, b),
+        flags=True,
+    )
+_row("bitwise_and", None, "a & b", lambda f, a, b: a & b)
+_row("bitwise_or", None, "a | b", lambda f, a, b: a | b)
+_row("bitwise_xor", None, "a ^ b", lambda f, a, b: a ^ b)
+# Beyond the bits that there are, and by a negative number, all are shifted out.
+_row(
+    "left_shift",
+    None,
+    "select(a << (vec4<u32>(b) & vec4<u32>(31u)), vec4<i32>(0), vec4<u32>(b) > vec4<u32>(31u))",
+    lambda f, a, b: f.where((b < 0) | (b > 31), 0, a << f.clip(b, 0, 31)),
+)
+_row(
+    "right_shift",
+    None,
+    "a >> min(vec4<u32>(b), vec4<u32>(31u))",
+    lambda f, a, b: a >> f.where((b < 0) | (b > 31), 31, b),
+)
+
+# Of three.
+_row(
+    "where",
+    "select(c, b, a != vec4<i32>(0))",
+    "select(c, b, a != vec4<i32>(0))",
+    lambda f, a, b, c: f.where(a, b, c),
+    conditions=(0,),
+)

@@ -1,0 +1,192 @@
+"""An operator with an epilogue: an expression of its result is stored instead of it.
+
+Which kernels an operator takes is its own affair: where one of these stores the result, its composition with the
+expression is dispatched instead. Where a route has a kernel that is not composable the result goes through memory, as
+without an epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any
+
+from liveshape.graph import Limits, Shape, Tensor, Value
+from liveshape.graph.elements import stored_alike
+from liveshape.graph.expression import Expression
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.composition import EPILOGUE, NUMBER, composed
+from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.ops.pointwise import (
+    Pointwise,
+    evaluate,
+    evaluate_in_place,
+    followed_before,
+    layout,
+    number_values,
+    stores_halves,
+)
+from liveshape.ops.registry import OPS, Tensors, op
+from liveshape.ops.shapes import broadcast_shapes
+
+Steps = Iterator[Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value of a node stands among those that it reads."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An operator and its arguments but the output, values by their places; the dtype and the bound of its result."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    dtype: str
+    max_shape: Shape
+
+
+@dataclass(frozen=True)
+class Composition:
+    """An anchor, the views of its result one after the other, and an expression whose first operand these give.
+
+    Arguments of views are those but for what they view. Where the result is `alike`, it has the shape of the output at
+    every live size.
+    """
+
+    anchor: Anchor
+    views: tuple[Anchor, ...]
+    expression: Expression
+    alike: bool
+
+    @property
+    def max_shape(self) -> Shape:
+        """That of what the expression gets."""
+        return (self.anchor, *self.views)[-1].max_shape
+
+
+def with_places(arguments: tuple[Any, ...], values: list[Value]) -> tuple[Any, ...]:
+    """Arguments with their values replaced by their places among `values`, which gets those that it lacks."""
+
+    def placed(argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            return tuple(placed(item) for item in argument)
+        if not isinstance(argument, Value):
+            return argument
+        if argument not in values:
+            values.append(argument)
+        return Place(values.index(argument))
+
+    return tuple(placed(argument) for argument in arguments)
+
+
+def from_places(arguments: Any, values: Any) -> Any:
+    """Arguments with their values: what `with_places` took out."""
+    if isinstance(arguments, tuple):
+        return tuple([from_places(item, values) for item in arguments])
+    return values[arguments.index] if isinstance(arguments, Place) else arguments
+
+
+@op("liveshape.composed", rows=followed_before)
+def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTensor) -> Steps:
+    """out = an expression of what an operator computes; `values` are what that reads, `operands` the others."""
+    anchor, expression = composition.anchor, composition.expression
+    computed = LiveTensor(Tensor(f"{out.name} before its epilogue", anchor.dtype, anchor.max_shape), bytearray())
+    in_place = composition.alike and stored_alike(anchor.dtype, out.dtype)
+    memory: LiveTensor | None = None
+    if not in_place:
+        memory = yield Scratch(anchor.dtype, composition.max_shape)
+    limits: Any = yield GetLimits()
+    half = yield from stores_halves(expression)
+    dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
+    shape = _viewed(composition, values, computed)
+    out.shape = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
+    storing = [each for each in dispatches if computed in each.tensors]
+    if out.shape == shape and all(_is_composable(each, computed, out, operands, limits) for each in storing):
+        for each in dispatches:
+            yield _with_epilogue(each, expression, operands, numbers, out, half) if each in storing else each
+        return
+    target = memory or out
+    target.shape = shape
+    for each in dispatches:
+        yield _onto(each, computed, target) if each in storing else each
+    if memory is None:
+        yield from evaluate_in_place(Pointwise(expression, operands, numbers), out)
+    else:
+        yield from evaluate(Pointwise(expression, (memory, *operands), numbers), out)
+
+
+def _collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
+    """The dispatches of an operator; what else it asks for is asked for."""
+    found: list[Dispatch] = []
+    reply: Any = None
+    while True:
+        try:
+            request = steps.send(reply) if isinstance(steps, GeneratorType) else next(steps)
+        except StopIteration:
+            return found
+        reply = None
+        if type(request) is Dispatch:
+            found.append(request)
+        else:
+            reply = yield request
+
+
+def _viewed(composition: Composition, values: Any, computed: LiveTensor) -> Shape:
+    """The live shape of a result behind its views, which move nothing."""
+    source = computed
+    for view in composition.views:
+        target = LiveTensor(Tensor(source.name, view.dtype, view.max_shape), bytearray())
+        for _ in OPS[view.name].run(source, *from_places(view.arguments, values), target) or ():
+            pass
+        source = target
+    return source.shape
+
+
+def _is_composable(
+    dispatch: Dispatch, computed: LiveTensor, out: LiveTensor, operands: Tensors, limits: Limits
+) -> bool:
+    """Whether a dispatch that writes a result may store an expression of it instead."""
+    kernel, tensors = dispatch.kernel, dispatch.tensors
+    binding = kernel.bindings[0]
+    width = dispatch.values.get("VEC", 1) if binding.vector == "V" else 4 if binding.vector == "vec4" else 1
+    bindings = sum(tensor.bindings for tensor in (*tensors[1:], *operands)) + 1
+    return (
+        kernel.composable
+        and tensors[0] is computed
+        and computed not in tensors[1:]
+        and out.bindings == 1
+        and width in (1, 4)
+        and binding.vector != "vec2"
+        and bindings <= limits.max_bindings
+    )
+
+
+def _with_epilogue(
+    dispatch: Dispatch, expression: Expression, operands: Tensors, numbers: Any, out: LiveTensor, half: bool
+) -> Dispatch:
+    found, values = layout(expression.operands[1:], operands, out.shape, EPILOGUE)
+    kernel = composed(dispatch.kernel, expression, found, half)
+    more = number_values(expression, numbers, NUMBER) | values
+    if found.apart:
+        more[f"{EPILOGUE}count"] = out.numel
+    tensors = (out, *dispatch.tensors[1:], *operands)
+    return _like(dispatch, kernel, tensors, dispatch.values | more)
+
+
+def _onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
+    """A dispatch that writes its result to other memory."""
+    tensors = tuple([memory if tensor is computed else tensor for tensor in dispatch.tensors])
+    return _like(dispatch, dispatch.kernel, tensors, dispatch.values)
+
+
+def _like(dispatch: Dispatch, kernel: Kernel, tensors: Tensors, values: dict[str, Any]) -> Dispatch:
+    """A dispatch of the same grid."""
+    return Dispatch(
+        kernel, tensors, values, dispatch.groups, dispatch.threads, dispatch.cooperative_units, dispatch.turns
+    )

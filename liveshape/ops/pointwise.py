@@ -1,0 +1,263 @@
+"""Pointwise operators: each is declared as an expression of its arguments, which its kernel and fusion come from.
+
+@pointwise("aten.leaky_relu.default", "aten::leaky_relu.out")
+def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Result:
+    return e.call("leaky_relu", x, slope)
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from liveshape.errors import UnsupportedError
+from liveshape.graph import Shape, SymInt
+from liveshape.graph.elements import is_complex, prod
+from liveshape.graph.expression import EXACT, Call, Expression, has_class, is_whole
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
+from liveshape.kernels.pointwise_operands import SAME, SCALAR, STRIDED, Operands
+from liveshape.kernels.pointwise_table import FUNCTIONS
+from liveshape.kernels.requests import GetLimits
+from liveshape.ops.registry import OPS, Number, Tensors, op
+from liveshape.ops.row_rules import elementwise
+from liveshape.ops.scalars import float_of, int_of
+from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, merge_dims
+
+Steps = Iterator[Any]
+
+
+class Pointwise(NamedTuple):
+    """An expression, the tensors that are its operands, and its numbers: live scalars where a graph has them."""
+
+    expression: Expression
+    tensors: tuple[Any, ...]
+    numbers: tuple[Any, ...]
+
+
+class Result(NamedTuple):
+    """A value of an expression that is being built."""
+
+    kind: str  # operand, number or call
+    place: int
+
+
+class Build:
+    """An expression that is being built, of a result of this dtype. Arguments are tensors, numbers and values of calls.
+
+    An operator that cannot be one expression at these arguments raises UnsupportedError.
+    """
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self._tensors: list[Any] = []
+        self._numbers: list[tuple[Any, str]] = []
+        self._calls: list[tuple[str, list[Result], str]] = []
+
+    def call(self, function: str, *arguments: Any, dtype: str | None = None) -> Result:
+        """What a function of the table gives, of the dtype of the result unless another one is said.
+
+        Numbers are those of its class: whole where all tensors and the result are.
+        """
+        row = FUNCTIONS[function]
+        made = self.out if dtype is None else dtype
+        places = [None if _is_number(each) else self._value(each) for each in arguments]
+        kinds = [
+            is_whole(self._dtype(place))
+            for position, place in enumerate(places)
+            if place is not None and position not in row.conditions
+        ]
+        whole = all(kinds) and (row.flags or is_whole(made)) and row.wholes is not None
+        given = [
+            self._number(each, EXACT["whole" if whole else "float"]) if place is None else place
+            for each, place in zip(arguments, places, strict=True)
+        ]
+        self._calls.append((function, given, made))
+        return Result("call", len(self._calls) - 1)
+
+    def exact(self, function: str, *arguments: Any) -> Result:
+        """A step of the operator, whose result nobody rounds."""
+        whole = is_whole(self.out)
+        return self.call(function, *arguments, dtype=EXACT["whole" if whole else "float"])
+
+    def whole(self, made: Pointwise) -> Result:
+        """The calls of an expression that is made already."""
+        places = [self._value(tensor) for tensor in made.tensors]
+        kinds = made.expression.numbers
+        places += [self._number(number, kind) for number, kind in zip(made.numbers, kinds, strict=True)]
+        for call in made.expression.calls:
+            self._calls.append((call.function, [places[place] for place in call.arguments], call.dtype))
+            places.append(Result("call", len(self._calls) - 1))
+        return places[-1]
+
+    def made(self) -> Pointwise:
+        """The expression of all calls."""
+        first = {"operand": 0, "number": len(self._tensors), "call": len(self._tensors) + len(self._numbers)}
+        calls = tuple(
+            Call(function, tuple(first[value.kind] + value.place for value in given), dtype)
+            for function, given, dtype in self._calls
+        )
+        operands = tuple(tensor.dtype for tensor in self._tensors)
+        kinds = tuple(kind for _, kind in self._numbers)
+        numbers = tuple(number for number, _ in self._numbers)
+        return Pointwise(Expression(operands, kinds, calls), tuple(self._tensors), numbers)
+
+    def _value(self, argument: Any) -> Result:
+        if isinstance(argument, Result):
+            return argument
+        if not has_class(argument.dtype):
+            raise UnsupportedError(
+                f"pointwise operators take floats, whole numbers and booleans, not {argument.name} ({argument.dtype})"
+            )
+        for place, tensor in enumerate(self._tensors):
+            if tensor is argument:
+                return Result("operand", place)
+        self._tensors.append(argument)
+        return Result("operand", len(self._tensors) - 1)
+
+    def _number(self, number: Any, kind: str) -> Result:
+        self._numbers.append((number, kind))
+        return Result("number", len(self._numbers) - 1)
+
+    def _dtype(self, value: Result) -> str:
+        if value.kind == "operand":
+            dtype: str = self._tensors[value.place].dtype
+            return dtype
+        return self._numbers[value.place][1] if value.kind == "number" else self._calls[value.place][2]
+
+
+Define = Callable[..., Result]
+
+
+def _is_number(argument: Any) -> bool:
+    return isinstance(argument, (int, float, SymInt)) or not (
+        isinstance(argument, Result) or hasattr(argument, "dtype")
+    )
+
+
+def pointwise(*names: str, complexes: Callable[..., Steps] | None = None, **traits: Any) -> Callable[[Define], Define]:
+    """Register a pointwise operator under its exported names, by the expression of its arguments.
+
+    `define` gets a `Build` and the arguments but the output. Its annotations are those of an operator. `complexes` is
+    the generator for complex tensors, where it takes such.
+    """
+
+    def register(define: Define) -> Define:
+        hints = typing.get_type_hints(define)
+        given = [name for name in inspect.signature(define).parameters if name != "e"]
+
+        def run(*arguments: Any) -> Steps:
+            *inputs, out = arguments
+            if complexes is not None and any(is_complex(getattr(each, "dtype", "")) for each in inputs):
+                yield from complexes(*arguments)
+            else:
+                yield from evaluate(built(define, inputs, out.dtype), out)
+
+        run.__annotations__ = {**{name: hints[name] for name in given}, "out": LiveTensor}
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in (*given, "out")]
+        )
+        run.__name__ = run.__qualname__ = define.__name__
+        run.__module__ = define.__module__
+        for name in names:
+            known = OPS[name].traits.pointwise if name in OPS else None
+            if known is not None and known.__code__ != define.__code__:
+                raise ValueError(f"operator {name} is registered twice")
+        declared = {"rows": elementwise(), "pointwise": define} | traits
+        op(*names, **declared)(run)
+        return define
+
+    return register
+
+
+def built(define: Define, inputs: Any, out: str) -> Pointwise:
+    """The expression of an operator at these arguments, for a result of this dtype."""
+    build = Build(out)
+    define(build, *inputs)
+    return build.made()
+
+
+def apply(function: str, *arguments: Any, out: LiveTensor) -> Steps:
+    """out = one function of the table.
+
+    Example: `yield from apply("mul", x, 0.5, out=halved)`.
+    """
+    build = Build(out.dtype)
+    build.call(function, *arguments)
+    yield from evaluate(build.made(), out)
+
+
+def evaluate(made: Pointwise, out: LiveTensor) -> Steps:
+    """out = an expression of tensors that broadcast together."""
+    out.shape = shape = broadcast_shapes(*(tensor.shape for tensor in made.tensors))
+    half = yield from stores_halves(made.expression)
+    operands, values = layout(made.expression.operands, made.tensors, shape)
+    kernel = pointwise_kernel(made.expression, operands, half)
+    count = prod(shape)
+    numbers = number_values(made.expression, made.numbers, NUMBER)
+    yield kernel(out, *made.tensors, count=count, **numbers, **values, threads=ceil_div(count, 4))
+
+
+def evaluate_in_place(made: Pointwise, out: LiveTensor) -> Steps:
+    """out = an expression of what it holds, the first operand, and of other tensors that broadcast to its shape."""
+    half = yield from stores_halves(made.expression)
+    operands, values = layout(made.expression.operands[1:], made.tensors, out.shape)
+    kernel = pointwise_kernel(made.expression, operands, half, in_place=True)
+    numbers = number_values(made.expression, made.numbers, NUMBER)
+    yield kernel(out, *made.tensors, count=out.numel, **numbers, **values, threads=ceil_div(out.numel, 4))
+
+
+def stores_halves(expression: Expression) -> Any:
+    """Whether float16 results of an expression are rounded, which only a device can tell: asked if there are any."""
+    if all(call.dtype != "float16" for call in expression.calls[:-1]):
+        return True
+    return (yield GetLimits()).half
+
+
+def layout(
+    dtypes: tuple[str, ...], tensors: Tensors, shape: Shape, prefix: str = ""
+) -> tuple[Operands, dict[str, Any]]:
+    """How tensors are found that broadcast to a shape, and the params that say so.
+
+    >>> layout(("float32",), (), ())[1]
+    {}
+    """
+    found = [_how(tensor, shape) for tensor in tensors]
+    strided = [tensor for tensor, how in zip(tensors, found, strict=True) if how == STRIDED]
+    if not strided:
+        return Operands(dtypes, tuple(found), prefix=prefix), {}
+    sizes, strides = merge_dims(shape, *(broadcast_strides(tensor.shape, shape) for tensor in strided))
+    apart = len(sizes) > 1 and sizes[-1] % 4 != 0
+    operands = Operands(dtypes, tuple(found), apart, prefix)
+    gap = (0,) * (4 * operands.words - 1 - len(strided))
+    dims = tuple(
+        [number for axis, size in enumerate(sizes) for number in (size, *(row[axis] for row in strides), *gap)]
+    )
+    return operands, {f"{prefix}rank": len(sizes), f"{prefix}dims": dims}
+
+
+def _how(tensor: LiveTensor, shape: Shape) -> str:
+    if tensor.shape == shape:
+        return SAME
+    return SCALAR if tensor.numel == 1 else STRIDED
+
+
+def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: str) -> dict[str, Any]:
+    """The params of an expression's numbers."""
+    kinds = expression.numbers
+    return {
+        f"{prefix}{place}": int_of(number) if is_whole(kind) else float_of(number)
+        for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
+    }
+
+
+def followed_before(node: Any, carried: Any) -> None:
+    """Rows are followed before operators are fused."""
+
+
+@pointwise("liveshape.pointwise", rows=followed_before)
+def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Result:
+    """Several pointwise operators as one expression."""
+    return e.whole(Pointwise(expression, operands, numbers))
