@@ -24,26 +24,39 @@ Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 class Products(NamedTuple):
-    """The kernels of few and of many rows (GEMV and tiles) for one layout of the right operand."""
+    """The kernels for one layout of the right operand: of few and of many rows (GEMV and tiles), and of subgroups where
+    threads are few."""
 
     rows: Kernel
     tiled: Kernel
-    row_parts: Kernel  # of a long depth
-    tiled_parts: Kernel
+    lanes: Kernel
 
     @classmethod
-    def of_weight(cls, weight: str) -> Products:
+    def of_weight(cls, weight: str, depth: str) -> Products:
+        """The kernels whose right factor is stored as floats or as nibbles, of a `whole` depth or of its `parts`."""
+        names = "matmul/few_rows", "matmul/tiled", "matmul/lane_tiles"
+        return cls(*(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for name in names))
+
+
+class ProductsByDepth(NamedTuple):
+    """The kernels of a whole depth, and of the parts of a long one."""
+
+    whole: Products
+    parts: Products
+
+    @classmethod
+    def of_weight(cls, weight: str) -> ProductsByDepth:
         """The kernels whose right factor is stored as floats or as nibbles."""
-        names = "matmul/few_rows", "matmul/tiled"
-        return cls(*(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for depth in ("whole", "parts") for name in names))
+        return cls(Products.of_weight(weight, "whole"), Products.of_weight(weight, "parts"))
 
 
-FLOATS = Products.of_weight("floats")
+FLOATS = ProductsByDepth.of_weight("floats")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
 DEPTH_STEP = 16  # how the depth of a tile goes
 FEW_UNITS = 1024  # of four columns, up to which 16 threads each leave a device idle
+LANE_SHARES = 2  # rows that a lane of a subgroup has, where threads are few; more take longer to compile than they gain
 DEPTH_TURNS = 4  # of a thread for an element of the depth, where threads are few; half of that where they are many
 ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
 
@@ -104,7 +117,7 @@ def routed_product(
     low: float = 0.0,
     high: float = 0.0,
     CLAMP: bool = False,
-    kernels: Products = FLOATS,
+    kernels: ProductsByDepth = FLOATS,
     scales: Tensors = (),
     enough: int = ENOUGH_TILES,
     **choices: Any,
@@ -147,12 +160,11 @@ def routed_product(
     if parts > 1:
         yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough)
         return
-    yield _one_product(kernels.rows, kernels.tiled, tensors, values, batch, depth, limits, enough)
+    yield _one_product(kernels.whole, tensors, values, batch, depth, limits, enough)
 
 
 def _one_product(
-    few: Kernel,
-    tiled: Kernel,
+    kernels: Products,
     tensors: Tensors,
     values: dict[str, Any],
     batch: int,
@@ -162,18 +174,23 @@ def _one_product(
 ) -> Dispatch:
     """The dispatch for few or for many rows; each of a batch adds up `depth` elements."""
     rows, columns, transposed = values["rows"], values["columns"], values["TRANSPOSED"]
+    if lanes := limits.few_threads_lanes:
+        vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
+        shares = 1 if rows <= lanes else LANE_SHARES
+        groups = batch * ceil_div(rows, shares * lanes) * ceil_div(columns, 4 * lanes)
+        return kernels.lanes(*tensors, **values, SHARES=shares, LANES=lanes, WG=lanes, VEC=vector, groups=groups)
     # Tiles of every height sum alike, so that they serve all rows where sums have one order.
     if rows <= FEW_ROWS and not limits.one_order:
         units = batch * ceil_div(columns, 4) if rows else 0
         unit_threads = _unit_threads(units, depth, transposed, limits)
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
-        return few(
+        return kernels.rows(
             *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads,
             ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     tile, tiles = tiling(batch, rows, columns, enough)
-    return tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+    return kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
 
 
 def _in_parts(
@@ -182,7 +199,7 @@ def _in_parts(
     parts: int,
     sums: LiveTensor | None,
     limits: Limits,
-    kernels: Products,
+    kernels: ProductsByDepth,
     enough: int,
 ) -> Iterator[Dispatch]:
     """A long depth: the sums of its parts, and their sum, which the addend and the clamp are for."""
@@ -191,8 +208,7 @@ def _in_parts(
     batch, rows, columns = values["batch"], values["rows"], values["columns"]
     part = ceil_div(values["depth"], parts * DEPTH_STEP) * DEPTH_STEP
     plain = values | {"ADDEND": False, "CLAMP": False, "splits": parts, "split_depth": part}
-    few, tiled = kernels.row_parts, kernels.tiled_parts
-    yield _one_product(few, tiled, (sums, x, x, *factors), plain, batch * parts, part, limits, enough)
+    yield _one_product(kernels.parts, (sums, x, x, *factors), plain, batch * parts, part, limits, enough)
     count = batch * rows * columns
     ends = {name: value for name, value in values.items() if name in COMBINE.fields or name in COMBINE.constants}
     yield COMBINE(out, sums, addend, **ends, splits=parts, count=count, threads=count)

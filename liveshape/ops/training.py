@@ -13,7 +13,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.copies import copy_strided, copy_values
-from liveshape.ops.matmul import Products, product
+from liveshape.ops.matmul import ProductsByDepth, product
 from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
@@ -24,7 +24,7 @@ CROSS_ENTROPY = Kernel.load("training/cross_entropy")
 CROSS_ENTROPY_OF_TOTALS = Kernel.load("training/cross_entropy", TOTALS="given")
 ADAMW = Kernel.load("training/adamw")
 REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
-NIBBLES = Products.of_weight("nibbles")
+NIBBLES = ProductsByDepth.of_weight("nibbles")
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 

@@ -38,6 +38,7 @@ ROWS = {
     "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
     "q4/int8_large_tiles": {"WG"},
     "matmul/tiled": {"TILE_ROWS"},
+    "matmul/lane_tiles": {"SHARES"},
 }
 SAME_ORDER = {"q4/large_tiles": "q4/tiles", "q4/int8_large_tiles": "q4/int8_tiles"}
 COPIES = {"elementwise", "indexing", "movement"}  # folders of kernels that sum nothing

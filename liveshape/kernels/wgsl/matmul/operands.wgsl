@@ -41,11 +41,7 @@ struct Params {
 
 #include matmul/right
 #if DEPTH == parts
-fn store(batch: u32, row: u32, column: u32, sum: f32) {
-    if (row < params.rows && column < params.columns) {
-        out[(batch * params.rows + row) * params.columns + column] = sum;
-    }
-}
+#include matmul/store_split
 #else
 #include matmul/store
 #endif
