@@ -85,8 +85,9 @@ class AsyncEngine(Protocol):
     ) -> AsyncGenerator[GenerationResponse, None]:
         """Queue a request; its responses are those of `stream_generate`. Any thread may call this.
 
-        Invalid arguments, QueueFull and EngineClosed raise here; where there is a `json_schema` or `regex`, and the
-        caller has an event loop, with the first response: a thread compiles the grammar. `aclose` ends the request and
+        Invalid arguments, QueueFull and EngineClosed raise here. Where there is a `json_schema` or `regex`, and the
+        caller has an event loop, a thread compiles the grammar: what that finds wrong comes with the first response,
+        and so does EngineClosed where the engine was closed meanwhile. `aclose` ends the request and
         frees what it has, whether it waits, is in its prompt or among its tokens, and whether or not a response was
         read. A reader may be as slow as it likes: responses are kept for it. One who leaves early must close
         (`contextlib.aclosing`), since the engine holds every request that has not ended.

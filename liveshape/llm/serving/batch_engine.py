@@ -36,7 +36,7 @@ from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
-from liveshape.llm.serving.deferred_answer import DeferredAnswer, deferred
+from liveshape.llm.serving.deferred_answer import DeferredAnswer, Reservations, deferred
 from liveshape.llm.serving.engine_lifetime import EngineLifetime
 from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -110,6 +110,7 @@ class BatchEngine(EngineLifetime):
         self._pool, self._scheduler = self._emptied()
         self._memory = runner.memory
         self._changed = threading.Condition()  # of a lock that its holder may take again
+        self._reserved = Reservations(self._changed, self._check_room)
         self._arrived: deque[BatchRequest] = deque()
         self._left: deque[BatchRequest] = deque()  # whose readers want no more, while they run
         self._requests: dict[Any, BatchRequest] = {}  # those that have not ended
@@ -197,20 +198,24 @@ class BatchEngine(EngineLifetime):
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
-        generate = partial(self._queued, continues=continues, keeps_all=keeps_all)
-        return deferred(self._prepared, generate, prompt, options)
+        prepare = partial(self._request, continues=continues, keeps_all=keeps_all)
+        return deferred(self._prepared, prepare, self._queued, self._reserved, prompt, options)
 
-    def _queued(
+    def _request(
         self, prompt: Prompt, *, continues: KeptSequence | None, keeps_all: bool, **options: Unpack[GenerationOptions]
-    ) -> QueuedAnswer:
-        """Validate and queue a request, in any thread."""
+    ) -> BatchRequest:
+        """A validated request, in any thread."""
         prepared, drafting = self._prepared(prompt, **options)
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
         answer: QueuedAnswer = self._channel.open(self._leave)
         request = BatchRequest(prepared, assembler, answer, drafting, continues, keeps_all)
         self._scheduler.check(request.sequence)
+        return request
+
+    def _queued(self, request: BatchRequest) -> QueuedAnswer:
         try:
             self._queue(request)
+            answer: QueuedAnswer = request.answer
             return answer
         except BaseException:  # an interrupt, too: nobody will read the answer
             self._leave(request.answer)
@@ -239,16 +244,19 @@ class BatchEngine(EngineLifetime):
 
     def _queue(self, request: BatchRequest) -> None:
         with self._changed:
-            if self._closing:
-                raise EngineClosed("the engine was closed and takes no more requests")
-            if len(self._requests) >= self._max_waiting + self.max_sequences:
-                waiting = counted(self._max_waiting, "request")
-                raise QueueFull(f"{waiting} may wait behind those that run, and so many do: ask again later")
+            self._check_room()
             if not self._requests:
                 self._last_progress = time.monotonic()
             self._requests[request.answer] = request
             self._arrived.append(request)
             self._changed.notify_all()
+
+    def _check_room(self) -> None:
+        if self._closing:
+            raise EngineClosed("the engine was closed and takes no more requests")
+        if len(self._requests) + self._reserved.count >= self._max_waiting + self.max_sequences:
+            waiting = counted(self._max_waiting, "request")
+            raise QueueFull(f"{waiting} may wait behind those that run, and so many do: ask again later")
 
     def _drafting(self, given: Preparation, wanted: Any, tokens: Any) -> Lookahead | ForcedDrafts | None:
         """Speculative decoding of a request, if it or the engine asks for it; forced tokens are computed together."""

@@ -13,8 +13,38 @@ from liveshape.llm.generation.constraint import check_form
 from liveshape.llm.generation.responses import GenerationResponse
 
 Answer = TypeVar("Answer", bound=AsyncGenerator[GenerationResponse, None])
+Request = TypeVar("Request")
 
 _COMPILED = ("json_schema", "regex")
+
+
+class Reservations:
+    """Places in the queue of an engine for requests whose grammar is being compiled. `check` raises where no more are
+    taken; it counts them, and holds the lock, which its holder may take again.
+
+    Example: `self._reserved = Reservations(self._changed, self._check_room)`.
+    """
+
+    def __init__(self, lock: threading.Condition, check: Callable[[], None]) -> None:
+        self._lock, self._check = lock, check
+        self.count = 0
+
+    def take(self) -> None:
+        """Take a place, or raise."""
+        with self._lock:
+            self._check()
+            self.count += 1
+
+    def give_back(self) -> None:
+        """Give a place back."""
+        with self._lock:
+            self.count -= 1
+
+    def queued(self, queue: Callable[[Request], Answer], request: Request) -> Answer:
+        """Queue a request at its place."""
+        with self._lock:
+            self.count -= 1
+            return queue(request)
 
 
 class DeferredAnswer(AsyncGenerator[GenerationResponse, None]):
@@ -74,22 +104,42 @@ class DeferredAnswer(AsyncGenerator[GenerationResponse, None]):
 
 
 def deferred(
-    check: Callable[..., Any], generate: Callable[..., Answer], prompt: Any, options: Mapping[str, Any]
+    check: Callable[..., Any],
+    prepare: Callable[..., Request],
+    queue: Callable[[Request], Answer],
+    reserved: Reservations,
+    prompt: Any,
+    options: Mapping[str, Any],
 ) -> Answer | DeferredAnswer:
-    """What `generate` gives; where a grammar is to be compiled and the caller has an event loop, in a thread.
+    """The answer of a request that is prepared and queued; where a grammar is to be compiled and the caller has an
+    event loop, it is prepared in a thread, and its place in the queue is taken here.
 
     All but the grammar is checked here, by `check`, and the errors of the grammar's text.
 
-    Example: `deferred(self._prepared, self._queued, prompt, options)`.
+    Example: `deferred(self._prepared, self._request, self._queue, self._reserved, prompt, options)`.
     """
     forms = {name: options.get(name) for name in _COMPILED}
     if all(form is None for form in forms.values()) or not _in_event_loop():
-        return generate(prompt, **options)
+        return queue(prepare(prompt, **options))
     check_form(**forms)
     others = {name: value for name, value in options.items() if name not in _COMPILED}
     # The host chooses, as with the grammar: speculative decoding cannot verify that.
     check(prompt, **{**others, "logits_processors": (*others.get("logits_processors", ()), _unchanged)})
-    return DeferredAnswer(lambda: generate(prompt, **options))
+
+    def begin() -> Answer:
+        try:
+            request = prepare(prompt, **options)
+        except BaseException:
+            reserved.give_back()
+            raise
+        return reserved.queued(queue, request)
+
+    reserved.take()
+    try:
+        return DeferredAnswer(begin)
+    except BaseException:  # no thread can be started
+        reserved.give_back()
+        raise
 
 
 def _unchanged(tokens: Sequence[int], logits: Any) -> Any:

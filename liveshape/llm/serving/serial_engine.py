@@ -21,7 +21,7 @@ from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.reuse import truncate_to_prefix
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
-from liveshape.llm.serving.deferred_answer import deferred
+from liveshape.llm.serving.deferred_answer import Reservations, deferred
 from liveshape.llm.serving.engine_lifetime import EngineLifetime
 from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -78,6 +78,7 @@ class SerialEngine(EngineLifetime):
         self._lookahead, self._lookahead_tokens = lookahead, lookahead_tokens
         self._reload, self._owned, self._reason = reload, owned, reason
         self._changed = threading.Condition()
+        self._reserved = Reservations(self._changed, self._check_room)
         self._waiting: deque[SerialRequest] = deque()
         self._running: SerialRequest | None = None
         self._closing = False
@@ -140,23 +141,24 @@ class SerialEngine(EngineLifetime):
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
-        return deferred(self._check, self._queued, prompt, options)
+        return deferred(self._check, self._prepared, self._queued, self._reserved, prompt, options)
 
-    def _queued(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> AsyncGenerator[GenerationResponse, None]:
-        """Validate and queue a request, in any thread."""
-        request = self._prepared(prompt, **options)
+    def _queued(self, request: SerialRequest) -> AsyncGenerator[GenerationResponse, None]:
         with self._changed:
-            if self._closing:
-                raise EngineClosed("the engine was closed and takes no more requests")
-            if len(self._waiting) + (self._running is not None) > self._max_waiting:
-                waiting = counted(self._max_waiting, "request")
-                raise QueueFull(f"{waiting} may wait behind the one that runs, and so many do: ask again later")
+            self._check_room()
             if not self._waiting and self._running is None:
                 self._last_progress = time.monotonic()
             self._waiting.append(request)
             self._changed.notify_all()
         answer: AsyncGenerator[GenerationResponse, None] = request.answer
         return answer
+
+    def _check_room(self) -> None:
+        if self._closing:
+            raise EngineClosed("the engine was closed and takes no more requests")
+        if len(self._waiting) + (self._running is not None) + self._reserved.count > self._max_waiting:
+            waiting = counted(self._max_waiting, "request")
+            raise QueueFull(f"{waiting} may wait behind the one that runs, and so many do: ask again later")
 
     def _ids(self, prompt: Prompt, options: GenerationOptions) -> list[int]:
         model, raw = self._model, options.get("raw", False)
@@ -169,7 +171,7 @@ class SerialEngine(EngineLifetime):
         stream_generate(self._model, self.tokenizer, self._ids(prompt, options), **options)
 
     def _prepared(self, prompt: Prompt, **options: Unpack[GenerationOptions]) -> SerialRequest:
-        """A validated request."""
+        """A validated request, in any thread."""
         model, ids = self._model, self._ids(prompt, options)
         on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
         on_host = on_host or bool(options.get("logit_bias") or options.get("forced_tokens"))
