@@ -31,6 +31,11 @@ class DefUse:
         """The live sizes of its tensors, as products of what is not known."""
         return LiveSizes(self.graph)
 
+    @cached_property
+    def met_sizes(self) -> LiveSizes:
+        """The same, where sizes that meet in an operator are taken to be equal."""
+        return LiveSizes(self.graph, met=True)
+
     def in_basic_block(self, nodes: Sequence[Node]) -> bool:
         """Whether the nodes lie in one basic block: no jump leads into or out of it between them."""
         return len({self._regions[node.index] for node in nodes}) == 1

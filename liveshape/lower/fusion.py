@@ -16,6 +16,7 @@ from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
+from liveshape.lower.attention_patterns import ATTENTIONS
 from liveshape.lower.convolution_patterns import CLAMPS, FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.layout_patterns import LAYOUTS
@@ -52,7 +53,7 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     Example: `fuse(graph, device.limits)`.
     """
     limits = limits or Limits()
-    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS):
+    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ATTENTIONS):
         graph = applied(fusion, graph, limits)
     return graph
 

@@ -6,12 +6,12 @@ was made of, its base. Both are products of live sizes (`live_sizes.py`), so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from liveshape.graph import Node, Tensor
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, Sizes, transposed
+from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, LiveSizes, Sizes, transposed
 from liveshape.lower.pattern_operators import EXPANDS, PERMUTES, SELECTS, SLICES, SPLITS, TRANSPOSES
 from liveshape.ops.shapes import axis_of
 
@@ -101,18 +101,22 @@ def joined(digits: Axis) -> Axis:
 class IndexMaps:
     """The index maps of a graph, for readers at a node: what a base holds must still be there.
 
+    `through` says of which tensor each element of a node's result is made, if it moves none: they are followed, too.
+
     Example: `next(IndexMaps(uses).bases(tensor, reader))` has the farthest base.
     """
 
-    def __init__(self, uses: DefUse) -> None:
-        self._uses, self._sizes = uses, uses.sizes
+    def __init__(
+        self, uses: DefUse, sizes: LiveSizes | None = None, through: Callable[[Node], Tensor | None] = lambda node: None
+    ) -> None:
+        self._uses, self._sizes, self._through = uses, sizes or uses.sizes, through
 
     def chain(self, tensor: Tensor, reader: Node) -> list[Node]:
         """The nodes that do nothing but move elements on their way to a tensor, from its own producer on."""
         nodes: list[Node] = []
         while (node := self._uses.producer.get(tensor)) is not None:
-            source = node.args[0] if node.args else None
-            if not isinstance(source, Tensor) or not self._moves(node) or not self._uses.single_assignment(tensor):
+            source = self.source(node)
+            if source is None or not self._uses.single_assignment(tensor):
                 break
             if node.index >= reader.index or not self._uses.in_basic_block((node, reader)):
                 break
@@ -124,15 +128,23 @@ class IndexMaps:
 
     def bases(self, tensor: Tensor, reader: Node) -> Iterator[IndexMap]:
         """A tensor in terms of every tensor that it may be read from instead, the farthest first, itself the last."""
+        for layout, _ in self.numbered_bases(tensor, reader):
+            yield layout
+
+    def numbered_bases(self, tensor: Tensor, reader: Node) -> Iterator[tuple[IndexMap, int]]:
+        """The same, each with how many nodes of its chain lie between."""
         nodes = self.chain(tensor, reader)
+        passed = [tensor, *(source for node in nodes if (source := self.source(node)) is not None)]
         for count in range(len(nodes), -1, -1):
-            base: Tensor = nodes[count - 1].args[0] if count else tensor
-            found: IndexMap | None = contiguous(base, self._sizes.of(base))
+            found: IndexMap | None = contiguous(passed[count], self._sizes.of(passed[count]))
             for place in range(count - 1, -1, -1):
-                out = nodes[place - 1].args[0] if place else tensor
-                found = None if found is None else self.moved(found, nodes[place], out)
+                found = None if found is None else self.moved(found, nodes[place], passed[place])
             if found is not None:
-                yield found
+                yield found, count
+
+    def source(self, node: Node) -> Tensor | None:
+        """The tensor whose elements a node moves, or those that it is taken to leave where they are."""
+        return node.args[0] if self._moves(node) else self._through(node)
 
     def moved(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         """The map of what a node makes of a tensor with this one."""
@@ -156,11 +168,11 @@ class IndexMaps:
 
     def _moves(self, node: Node) -> bool:
         """Whether every element of what a node makes is one of its first argument, of the same dtype."""
-        known = (*PERMUTES, *TRANSPOSES, *EXPANDS, *SELECTS, *SLICES, *SPLITS)
-        outputs = [value for value in node.outputs if isinstance(value, Tensor)]
-        if node.mutates or not outputs or any(each.dtype != node.args[0].dtype for each in outputs):
+        if not node.alias and node.name not in PERMUTES | TRANSPOSES | EXPANDS | SELECTS | SLICES | SPLITS:
             return False
-        return node.alias or node.name in known
+        outputs = [value for value in node.outputs if isinstance(value, Tensor)]
+        alike = isinstance(node.args[0], Tensor) and all(each.dtype == node.args[0].dtype for each in outputs)
+        return alike and bool(outputs) and not node.mutates
 
     def _expanded(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         before, after = self._sizes.of(node.args[0]), self._sizes.of(out)

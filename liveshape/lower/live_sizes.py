@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Role
 from liveshape.lower.pattern_operators import (
+    ADDED_PRODUCTS,
     ARANGE,
     EXPANDS,
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
     PERMUTES,
+    REDUCTIONS,
     SCALAR_PRODUCTS,
     SCALAR_QUOTIENTS,
     SELECTS,
@@ -40,6 +42,8 @@ class LiveSize(NamedTuple):
     symbols: tuple[int, ...] = ()
 
     def times(self, other: LiveSize) -> LiveSize:
+        if self.factor == 0 or other.factor == 0:
+            return NOTHING
         return LiveSize(self.factor * other.factor, tuple(sorted(self.symbols + other.symbols)))
 
     def over(self, other: LiveSize) -> LiveSize | None:
@@ -77,12 +81,16 @@ def product(sizes: Sizes) -> LiveSize:
 class LiveSizes:
     """The sizes of the tensors and the live scalars of a graph.
 
+    With `met`, sizes of one bound that meet in an operator are taken to be equal, as every call has them where none is
+    one; that which the program asks for stands for them. What a kernel reads by them it must check at each call.
+
     Example: `LiveSizes(graph).of(tensor)`.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, *, met: bool = False) -> None:
+        self._graph, self._are_met = graph, met
         self._symbols: dict[Any, int] = {}
+        self._asked: set[int] = set()  # sizes that the program asks for
         self._sizes: dict[Tensor, Sizes] = {}
         self._scalars: dict[Value, LiveSize] = {}
         # In program order, so that what a size follows from is known already.
@@ -182,7 +190,9 @@ class LiveSizes:
         if node.name in SPLITS:
             return self._split(x, node, tensor)
         if node.name in MATRIX_PRODUCTS:
-            return self._multiplied(node)
+            return self._multiplied(x, node.args[1])
+        if node.name in ADDED_PRODUCTS:
+            return self._multiplied(*node.args[1:3])
         if node.traits.product is not None and node.traits.product.linear:
             weight = node.named[node.traits.product.weight or ""]
             return (*self.of(x)[:-1], LiveSize(weight.max_shape[0]))
@@ -197,6 +207,12 @@ class LiveSizes:
             return (*self.of(ids), *self.of(table)[1:])
         if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
             return (self.of_scalar(node.args[1]),)
+        if node.name in REDUCTIONS and node.named.get("keepdim") is True:
+            axes = node.named["dim"] if isinstance(node.named["dim"], tuple) else (node.named["dim"],)
+            if not axes or not all(isinstance(dim, int) for dim in axes):
+                return None
+            reduced = {axis_of(dim, x.rank) for dim in axes}
+            return tuple(ONE if axis in reduced else size for axis, size in enumerate(self.of(x)))
         return None
 
     def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
@@ -231,11 +247,13 @@ class LiveSizes:
             return _without(sizes, axis)
         return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
 
-    def _multiplied(self, node: Node) -> Sizes | None:
-        left, right = self.of(node.args[0]), self.of(node.args[1])
-        if len(left) != len(right) or len(left) < 2 or left[:-2] != right[:-2]:
+    def _multiplied(self, x: Tensor, other: Tensor) -> Sizes | None:
+        """Matrices of both, in as many batches as both have."""
+        if not x.rank == other.rank > 1:
             return None
-        return (*left[:-1], right[-1])
+        left, right = self.of(x), self.of(other)
+        lead = self._met([(left[:-2], x.max_shape[:-2]), (right[:-2], other.max_shape[:-2])], x.rank - 2)
+        return None if lead is None else (*lead, left[-2], right[-1])
 
     def _squeezed(self, x: Tensor, tensor: Tensor) -> Sizes | None:
         """Dimensions of one more or fewer, or the same: those that are longer stay in their order."""
@@ -246,10 +264,22 @@ class LiveSizes:
         return tuple(ONE if most == 1 else next(left) for most in tensor.max_shape)
 
     def _broadcast(self, tensors: list[Tensor], rank: int) -> Sizes | None:
+        return self._met([(self.of(each), each.max_shape) for each in tensors], rank)
+
+    def _met(self, shapes: list[tuple[Sizes, Shape]], rank: int) -> Sizes | None:
         """One size for all operands along a dimension, but for those of one."""
-        columns = zip(*((ONE,) * (rank - tensor.rank) + self.of(tensor) for tensor in tensors), strict=True)
-        found = [{size for size in column if size != ONE} or {ONE} for column in columns]
-        return tuple(column.pop() for column in found) if all(len(column) == 1 for column in found) else None
+        found: list[LiveSize] = []
+        for axis in range(-rank, 0):
+            pairs = [(sizes[axis], bound[axis]) for sizes, bound in shapes if len(sizes) >= -axis]
+            longer = [(size, most) for size, most in pairs if size != ONE]
+            if len({most for _, most in longer}) > 1 or not (self._are_met or len({size for size, _ in longer}) < 2):
+                return None
+            found.append(min((size for size, _ in longer), key=self._doubt, default=ONE))
+        return tuple(found)
+
+    def _doubt(self, size: LiveSize) -> int:
+        """The less, the more the program says of a size."""
+        return sum(symbol not in self._asked for symbol in size.symbols) * 2 + bool(size.symbols)
 
     def _computed(self, scalar: SymInt) -> LiveSize:
         """What a live scalar is computed from: sizes, and products and quotients of scalars."""
@@ -258,7 +288,9 @@ class LiveSizes:
             return self._symbol(scalar)
         if node.traits.role is Role.SIZE and isinstance(node.args[1], int):
             tensor = node.args[0]
-            return self.of(tensor)[axis_of(node.args[1], tensor.rank)]
+            size = self.of(tensor)[axis_of(node.args[1], tensor.rank)]
+            self._asked.update(size.symbols)
+            return size
         if node.name in SCALAR_PRODUCTS | SCALAR_QUOTIENTS:
             left, right = (self.of_scalar(each) for each in node.args[:2])
             result = left.times(right) if node.name in SCALAR_PRODUCTS else left.over(right)

@@ -95,6 +95,20 @@ MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
 ADDMM = spelled("addmm")
 # Whose result has the shape of the first argument, or that to which all of them broadcast
 OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "native_layer_norm")
+REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
+# Attention
+SOFTMAXES = spelled("_softmax")
+MULTIPLICATIONS = spelled("mul")
+DIVISIONS = frozenset(name for name in spelled("div") if "mode" not in name)
+ADDITIONS = spelled("add")
+WHERES = spelled("where")
+MASKED_FILLS = spelled("masked_fill")
+COMPARISONS = spelled("eq")
+NEGATIONS = spelled("logical_not")
+ANY, ALL = spelled("any"), spelled("all")
+FILLED = spelled("full_like", "zeros_like", "full", "zeros", "scalar_tensor")
+ADDED_PRODUCTS = spelled("baddbmm")
+SPELLED_ATTENTION = "liveshape.attention"
 # Of live scalars
 SCALAR_PRODUCTS = frozenset({"mul", "executorch_prim::mul.Scalar"})
 SCALAR_QUOTIENTS = frozenset({"floordiv", "executorch_prim::floordiv.Scalar", "executorch_prim::floordiv.int"})

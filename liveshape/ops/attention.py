@@ -67,7 +67,10 @@ class Kernels(NamedTuple):
 CONTIGUOUS = Kernels.of_cache("contiguous")
 HALF_CACHE = Kernel.load("attention/half_cache")
 # What attention/half_cache.wgsl takes of the params.
-_CACHE_PARAMS = ("key_heads", "context", "key_batch", "key_row", "key_head", "HEAD_SIZE", "VEC")
+_CACHE_PARAMS = (
+    "key_heads", "context", "HEAD_SIZE", "VEC",
+    "key_start", "key_batch", "key_row", "key_head", "value_start", "value_batch", "value_row", "value_head",
+)  # fmt: skip
 
 
 class Workspace(NamedTuple):
@@ -120,22 +123,31 @@ def attend(
     out.shape = q.shape
     row_axis, head_axis = axes
     size, key_heads = q.shape[3], k.shape[head_axis]
-    group = q.shape[head_axis] // key_heads
     values = _params(q, k, mask, axes, context) | {
         "causal": causal,
         "position": position,
         "scale": size**-0.5 if scale is None else scale,
-        "hidden": float("-inf"),
+        "masked": float("-inf"),
+        "unseen": 0.0,
         "HEAD_SIZE": size,
     }
     # An absent mask still needs a buffer in its place; the queries are there and only read.
     tensors = (out, workspace.split_results, q, k, v, q if mask is None else mask)
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
+    yield from routed(tensors, values, q.shape[0] * key_heads, q.shape[row_axis], k.max_shape[row_axis], workspace)
+
+
+def routed(
+    tensors: Tensors, values: dict[str, Any], heads: int, queries: int, longest: int, workspace: Workspace
+) -> Steps:
+    """Attention by the kernels for so many heads of keys, of all batches, and so many queries."""
     limits: Limits = yield GetLimits()
-    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis], workspace)
-    route = route_of(heuristics.is_few_rows(q.shape[row_axis], group), size, context, limits)
-    yield from route(attention, q.shape[0] * key_heads, context, limits)
+    values = values | {"hidden": float("-inf")}
+    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, longest, workspace)
+    context = values["context"]
+    few = heuristics.is_few_rows(queries, values["group"])
+    yield from route_of(few, values["HEAD_SIZE"], context, limits)(attention, heads, context, limits)
 
 
 def check_heads(q: LiveTensor, k: LiveTensor, v: LiveTensor, axes: tuple[int, int], context: int) -> None:
@@ -166,6 +178,7 @@ def _params(
     vector = 4 if size % 4 == 0 else 1
     query_batch, query_row, query_head = row_strides(q.shape, axes)
     key_batch, key_row, key_head = row_strides(k.shape, axes)
+    key_batch = key_batch // vector if k.shape[0] == batch else 0
     mask_strides: Shape = (0, 0, 0, 0)
     if mask is not None:
         target = (batch, heads, queries, context)
@@ -177,12 +190,22 @@ def _params(
         "group": group,
         "rows": queries * group,
         "context": context,
+        "query_start": 0,
         "query_batch": query_batch,
         "query_row": query_row,
         "query_head": query_head,
-        "key_batch": key_batch // vector if k.shape[0] == batch else 0,
+        "key_start": 0,
+        "key_batch": key_batch,
         "key_row": key_row // vector,
         "key_head": key_head // vector,
+        "value_start": 0,
+        "value_batch": key_batch,
+        "value_row": key_row // vector,
+        "value_head": key_head // vector,
+        "out_batch": query_batch,
+        "out_row": query_row,
+        "out_head": query_head,
+        "mask_start": 0,
         "mask_batch": mask_strides[0],
         "mask_head": mask_strides[1],
         "mask_row": mask_strides[2],
@@ -270,7 +293,7 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int)
         assert factors is not None
         out, split_results, q, k, v, mask = attention.tensors
         taken = {name: attention.values[name] for name in _CACHE_PARAMS}
-        own = heads if taken["key_batch"] else taken["key_heads"]
+        own = heads if taken["key_batch"] or taken["value_batch"] else taken["key_heads"]
         tiles = own * ceil_div(context, keys)
         yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, groups=tiles)
         values = {name: value for name, value in attention.values.items() if name != "VEC"}
@@ -291,11 +314,16 @@ def workspace_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Generat
     """The scratch of attention of up to these queries to up to these keys."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
+    return (yield from workspace_up_to(q.max_shape, k.max_shape, axes))
+
+
+def workspace_up_to(
+    queries: Shape, keys: Shape, axes: tuple[int, int]
+) -> Generator[Scratch | GetLimits, Any, Workspace]:
+    """The scratch of attention of queries and keys whose shapes have these bounds."""
     limits: Limits = yield GetLimits()
-    split_results: LiveTensor = yield Scratch(
-        "float32", heuristics.split_results_shape(q.max_shape, k.max_shape, axes, limits)
-    )
-    nbytes, tiles = heuristics.half_cache_size(q.max_shape, k.max_shape, axes, limits)
+    split_results: LiveTensor = yield Scratch("float32", heuristics.split_results_shape(queries, keys, axes, limits))
+    nbytes, tiles = heuristics.half_cache_size(queries, keys, axes, limits)
     if nbytes == 0:
         return Workspace(split_results, None, None)
     halves: LiveTensor = yield Scratch("int8", (nbytes,))

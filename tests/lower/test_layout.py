@@ -14,53 +14,18 @@ from liveshape.lower.fusion import fuse
 from liveshape.lower.index_maps import IndexMap, IndexMaps
 from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize
 from tests.support.chains import Chain, executor_of
+from tests.support.movements import Movements
 
 BATCH, LENGTH, HEADS, SIZE = 5, 43, 3, 8
 WIDTH = HEADS * SIZE
 
 
-class Moving(Chain):
+class Moving(Movements):
     """A chain whose input is (batch, length, width), with its live sizes as scalars."""
 
     def __init__(self, width: int = WIDTH, dtype: str = "float32") -> None:
         super().__init__()
-        self.x = self.input((BATCH, LENGTH, width), dtype)
-        self.batch, self.length = self.scalar(), self.scalar()
-        self.node("sym_size.int", self.x, 0, self.batch)
-        self.node("sym_size.int", self.x, 1, self.length)
-
-    def moved(self, operator: str, x: Tensor, *rest: Any) -> Tensor:
-        """A node of one result, whose bound numpy finds."""
-        bounds = {self.batch: BATCH, self.length: LENGTH}
-        array = np.empty(x.max_shape)
-        args = tuple(tuple(bounds.get(each, each) for each in arg) if isinstance(arg, tuple) else arg for arg in rest)
-        kind = operator.split(".")[1]
-        if kind == "view_copy":
-            shape = array.reshape([bounds.get(size, size) for size in args[0]]).shape
-        elif kind == "permute_copy":
-            shape = array.transpose(args[0]).shape
-        elif kind == "expand_copy":
-            lead = len(args[0]) - x.rank
-            sizes = (1,) * lead + x.max_shape
-            shape = tuple(have if size == -1 else size for have, size in zip(sizes, args[0], strict=True))
-        elif kind == "unsqueeze_copy":
-            shape = np.expand_dims(array, args[0]).shape
-        elif kind == "slice_copy":
-            shape = array[(slice(None),) * args[0] + (slice(*args[1:4]),)].shape
-        elif kind == "select_copy":
-            shape = array.take(0, args[0]).shape
-        else:
-            shape = x.max_shape
-        return self.node(operator, x, *rest, self.tensor(shape, x.dtype))
-
-    def view(self, x: Tensor, *sizes: Any) -> Tensor:
-        return self.moved("aten.view_copy.default", x, sizes)
-
-    def permute(self, x: Tensor, *dims: int) -> Tensor:
-        return self.moved("aten.permute_copy.default", x, dims)
-
-    def expand(self, x: Tensor, *sizes: Any) -> Tensor:
-        return self.moved("aten.expand_copy.default", x, sizes, False)
+        self.x, (self.batch, self.length) = self.live((BATCH, LENGTH, width), 2, dtype)
 
     def farthest(self, tensor: Tensor) -> IndexMap:
         """The map of a tensor to the farthest tensor that one leads to, for a reader at the end."""
@@ -79,7 +44,7 @@ def strides(layout: IndexMap) -> list[Any]:
 def test_the_heads_of_a_fused_projection_are_strides_of_it() -> None:
     chain = Moving(3 * WIDTH)
     split = chain.view(chain.x, chain.batch, chain.length, 3, HEADS, SIZE)
-    keys = chain.moved("aten.select_copy.int", chain.permute(split, 2, 0, 3, 1, 4), 0, 1)
+    keys = chain.select(chain.permute(split, 2, 0, 3, 1, 4), 0, 1)
     layout = chain.farthest(keys)
     assert layout.base is chain.x
     assert strides(layout) == [["live"], [SIZE], [3 * WIDTH], [1]]
@@ -90,12 +55,9 @@ def test_a_slice_of_columns_and_heads_that_go_together() -> None:
     chain = Moving()
     weight = chain.constant(np.zeros((2 * WIDTH, WIDTH), np.float32))
     both = chain.node("aten.linear.default", chain.x, weight, None, chain.tensor((BATCH, LENGTH, 2 * WIDTH)))
-    columns = chain.moved("aten.slice_copy.Tensor", both, 2, WIDTH, 2 * WIDTH, 1)
+    columns = chain.slice(both, 2, WIDTH, 2 * WIDTH)
     heads = chain.permute(chain.view(columns, chain.batch, chain.length, HEADS, SIZE), 0, 2, 1, 3)
-    units = chain.node("mul", chain.batch, HEADS, chain.scalar())
-    together = chain.node(
-        "aten.view_copy.default", heads, (units, chain.length, SIZE), chain.tensor((BATCH * HEADS, LENGTH, SIZE))
-    )
+    together = chain.view(heads, chain.times(chain.batch, HEADS), chain.length, SIZE)
     layout = chain.farthest(together)
     assert layout.base is both
     assert strides(layout) == [["live", SIZE], [2 * WIDTH], [1]]
@@ -106,9 +68,7 @@ def test_a_slice_of_columns_and_heads_that_go_together() -> None:
 def test_repeated_heads_have_no_stride() -> None:
     chain = Moving()
     heads = chain.permute(chain.view(chain.x, chain.batch, chain.length, HEADS, SIZE), 0, 2, 1, 3)
-    spread = chain.expand(
-        chain.moved("aten.unsqueeze_copy.default", heads, 2), chain.batch, HEADS, 4, chain.length, SIZE
-    )
+    spread = chain.expand(chain.unsqueeze(heads, 2), chain.batch, HEADS, 4, chain.length, SIZE)
     layout = chain.farthest(chain.view(spread, chain.batch, HEADS * 4, chain.length, SIZE))
     assert strides(layout) == [["live"], [SIZE, 0], [WIDTH], [1]]
     assert layout.axes[1][1].size == LiveSize(4)
@@ -184,8 +144,7 @@ def test_a_product_with_a_turned_weight_is_a_linear(product: str) -> None:
         out = chain.node(product, chain.x, spread, chain.tensor((BATCH, LENGTH, 16)))
         out = chain.view(out, chain.batch, chain.length, 16)
     else:
-        rows = chain.node("mul", chain.batch, chain.length, chain.scalar())
-        flat = chain.node("aten.view_copy.default", chain.x, (rows, WIDTH), chain.tensor((BATCH * LENGTH, WIDTH)))
+        flat = chain.view(chain.x, chain.times(chain.batch, chain.length), WIDTH)
         result = chain.tensor((BATCH * LENGTH, 16))
         if product == "aten.addmm.default":
             graph = fuse(chain.graph(chain.node(product, vector, flat, matrix, 1, 1, result)))

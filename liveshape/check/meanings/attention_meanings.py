@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.meanings.meaning_table import meaning
+from liveshape.ops.strided_attention import ADDED, SEEN, Call, axes_from, strides_from
 
 
 def _attended(queries: Any, keys: Any, values: Any, mask: Any, scale: float | None) -> Any:
@@ -93,3 +94,38 @@ def _written(cache: Any, new: Any, start: Any) -> Any:
     else:
         made[:, start : start + new.shape[1]] = new
     return made
+
+
+@meaning("liveshape.attention")
+def _attention_of_strides(
+    q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, guarded: bool, scale: float, sizes: Any,
+    of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any,
+) -> Sequence[Any]:  # fmt: skip
+    """What softmax(q @ k * scale + mask) @ v gives, of tensors along strides; a row that sees nothing is NaN or 0."""
+    call = Call.of(sizes, [each.shape for each in (q, k, v, mask) if each is not None])
+    heads = call.key_heads * call.group
+    queries = _strided(q, of_queries, (call.batch, heads, call.queries, call.size))
+    keys, values = (
+        np.repeat(_strided(each, numbers, (call.batch, call.key_heads, call.keys, call.size)), call.group, axis=1)
+        for each, numbers in ((k, of_keys), (v, of_values))
+    )
+    scores = queries.astype(np.float64) @ np.swapaxes(keys, -1, -2).astype(np.float64) * scale
+    if mask is not None:
+        seen = _strided(mask, of_mask, scores.shape)
+        scores = scores + seen if masking == ADDED else np.where(seen == (masking == SEEN), scores, masked)
+    most = scores.max(-1, keepdims=True, initial=-np.inf)
+    unseen = most == -np.inf
+    weights = np.exp(scores - np.where(unseen, 0.0, most))
+    shares = weights / np.where(unseen, 1.0, weights.sum(-1, keepdims=True))
+    out = shares @ values + np.where(unseen & (call.keys > 0) & (not guarded), np.nan, 0.0)
+    order = axes_from(axes)
+    shape = tuple(int(np.prod([out.shape[digit] for digit in axis])) for axis in order)
+    digits = [digit for axis in order for digit in axis]
+    return [out.transpose([*digits, *(digit for digit in range(4) if digit not in digits)]).reshape(shape)]
+
+
+def _strided(array: Any, numbers: Any, shape: tuple[int, ...]) -> Any:
+    """Elements of an array from a start on, along strides of its own axes."""
+    start, *steps = strides_from(numbers).of(array.shape)
+    flat = np.ascontiguousarray(array).reshape(-1)[start:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [step * flat.itemsize for step in steps], writeable=False)

@@ -90,6 +90,6 @@ fn main(
 #else
     if (side == 0u && i / HEAD_SIZE < params.units * ROWS && row < params.rows) {
 #endif
-        out[query_place(unit, row) + column] = TRow(sum / select(exp_sum, 1.0, exp_sum == 0.0));
+        out[out_place(unit, row) + column] = TRow(averaged(vec4<f32>(sum), exp_sum).x);
     }
 }

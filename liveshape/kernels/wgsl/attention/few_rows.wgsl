@@ -113,7 +113,8 @@ fn fetch_keys(unit: Unit, chunk: u32, first: u32, count: u32, first_four: u32) {
 
 fn fetch_values(unit: Unit, chunk: u32, first: u32, count: u32, four: u32) {
     for (var u = 0u; u < PREFETCH_VALUES; u++) {
-        prefetched_values[u] = value_four(key_place(unit, chunk + min(first + u * KEY_SHARES, count - 1u)), four);
+        let key = chunk + min(first + u * KEY_SHARES, count - 1u);
+        prefetched_values[u] = value_four(value_place(unit, key, key_place(unit, key)), four);
     }
 }
 
@@ -243,7 +244,8 @@ fn main(
                         if (MANY_THREADS) {
                             value = prefetched_values[u];
                         } else {
-                            value = value_four(key_place(unit, chunk + j), four);
+                            let key = chunk + j;
+                            value = value_four(value_place(unit, key, key_place(unit, key)), four);
                         }
                         for (var r = 0u; r < ROWS; r++) {
                             let i = c * ROWS + r;
@@ -285,7 +287,7 @@ fn main(
                 } else if (first_row + r < params.rows) {
 #endif
                     let whole = total_of(r);
-                    store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
+                    store(out_place(unit, first_row + r), four, averaged(total, whole));
                 }
             }
         }

@@ -67,7 +67,8 @@ fn fetch(unit: Unit, first: u32, last: u32, lane: u32) {
         }
     }
     for (var b = 0u; b < PREFETCH_KEYS; b++) {
-        let place = key_place(unit, min(first + b * LANE_GROUPS, last - 1u));
+        let key = min(first + b * LANE_GROUPS, last - 1u);
+        let place = value_place(unit, key, key_place(unit, key));
         for (var i = 0u; i < SLICE; i++) {
             prefetched_values[b * SLICE + i] = value_four(place, min(lane + i * LANES, VEC4S - 1u));
         }
@@ -245,7 +246,7 @@ fn main(
 #else
             } else if (first_row + r < params.rows) {
 #endif
-                store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
+                store(out_place(unit, first_row + r), four, averaged(total, whole));
             }
         }
     }

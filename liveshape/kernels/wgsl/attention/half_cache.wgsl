@@ -14,9 +14,14 @@ struct Params {
     heads: u32, // of all batches
     key_heads: u32,
     context: u32,
-    key_batch: u32, // strides, in vectors
+    key_start: u32, // and strides, in vectors
+    key_batch: u32,
     key_row: u32,
     key_head: u32,
+    value_start: u32,
+    value_batch: u32,
+    value_row: u32,
+    value_head: u32,
 }
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> factors: array<vec2<f32>>; // of the keys and the values of a tile
@@ -43,16 +48,20 @@ fn main(
     let tiles = (params.context + KEYS - 1u) / KEYS;
     for (var i = group_index(group, grid); i < params.heads * tiles; i += grid.x * grid.y * grid.z) {
         let head = i / tiles;
-        let first = head / params.key_heads * params.key_batch + head % params.key_heads * params.key_head;
+        let batch = head / params.key_heads;
+        let own = head % params.key_heads;
+        let first_key = params.key_start + batch * params.key_batch + own * params.key_head;
+        let first_value = params.value_start + batch * params.value_batch + own * params.value_head;
         var both = vec2<f32>();
         for (var load = thread; load < KEYS * EIGHTS; load += WG) {
             let key = i % tiles * KEYS + load / EIGHTS;
             if (key < params.context) {
-                let at = first + key * params.key_row;
+                let at = first_key + key * params.key_row;
+                let value = first_value + key * params.value_row;
                 let four = load % EIGHTS * 2u;
                 both = max(both, vec2<f32>(
                     largest(key_four(at, four), key_four(at, four + 1u)),
-                    largest(value_four(at, four), value_four(at, four + 1u)),
+                    largest(value_four(value, four), value_four(value, four + 1u)),
                 ));
             }
         }
@@ -74,13 +83,15 @@ fn main(
             var of_key = vec4<u32>();
             var of_value = vec4<u32>();
             if (key < params.context) {
-                let at = first + key * params.key_row;
+                let at = first_key + key * params.key_row;
+                let value = first_value + key * params.value_row;
                 let four = load % EIGHTS * 2u;
                 of_key = eight_halves(
                     key_four(at, four) * key_scale.inverse, key_four(at, four + 1u) * key_scale.inverse,
                 );
                 of_value = eight_halves(
-                    value_four(at, four) * value_scale.inverse, value_four(at, four + 1u) * value_scale.inverse,
+                    value_four(value, four) * value_scale.inverse,
+                    value_four(value, four + 1u) * value_scale.inverse,
                 );
             }
             halves[i * 2u * KEYS * EIGHTS + load] = of_key;

@@ -116,8 +116,9 @@ fn main(
         maximum_$r = highest_$r;
         exp_sum_$r = fma(exp_sum_$r, correction_$r, weight_$r);
 #endunroll
+        let of_value = value_place(unit, key, place);
 #unroll j < SHARES
-        let values_$j = value_four(place, min($ju * SHARE_LANES + lane, VEC4S - 1u));
+        let values_$j = value_four(of_value, min($ju * SHARE_LANES + lane, VEC4S - 1u));
 #unroll l < SHARE_LANES
         let value_$j_$l = subgroupShuffle(values_$j, $lu);
 #unroll r < ROWS
@@ -128,19 +129,20 @@ fn main(
     }
 #unroll r < ROWS
     let part_$r = 1.0 / select(exp_sum_$r, 1.0, exp_sum_$r == 0.0);
+    let unseen_$r = select(0.0, unseen_row(), exp_sum_$r == 0.0);
 #unroll j < SHARES
 #unroll l < SHARE_LANES
-    elements[place_$r_$j_$l] = sum_$r_$j_$l.x * part_$r;
-    elements[place_$r_$j_$l + 1u] = sum_$r_$j_$l.y * part_$r;
-    elements[place_$r_$j_$l + 2u] = sum_$r_$j_$l.z * part_$r;
-    elements[place_$r_$j_$l + 3u] = sum_$r_$j_$l.w * part_$r;
+    elements[place_$r_$j_$l] = fma(sum_$r_$j_$l.x, part_$r, unseen_$r);
+    elements[place_$r_$j_$l + 1u] = fma(sum_$r_$j_$l.y, part_$r, unseen_$r);
+    elements[place_$r_$j_$l + 2u] = fma(sum_$r_$j_$l.z, part_$r, unseen_$r);
+    elements[place_$r_$j_$l + 3u] = fma(sum_$r_$j_$l.w, part_$r, unseen_$r);
 #endunroll
 #endunroll
 #endunroll
     for (var e = 0u; e < ROWS * HEAD_SIZE; e++) {
         let row = first_row + e / HEAD_SIZE * WG + lane;
         if (row <= last_row) {
-            out[query_place(unit, row) + e % HEAD_SIZE] = TRow(elements[e / HEAD_SIZE * PADDED + e % HEAD_SIZE]);
+            out[out_place(unit, row) + e % HEAD_SIZE] = TRow(elements[e / HEAD_SIZE * PADDED + e % HEAD_SIZE]);
         }
     }
 }

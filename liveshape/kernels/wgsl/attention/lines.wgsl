@@ -36,9 +36,17 @@ fn unit_at(index: u32) -> Unit {
     return Unit(head % params.key_heads, index % params.blocks, rows, line.x, line.z, line.w * params.table_row);
 }
 
-// Where a row of queries begins; that of the output too, which has the same shape. Past the last comes the last again.
+// Where a row of queries begins; that of the output, too, which has the same shape. Past the last comes the last again.
 fn query_place(unit: Unit, row: u32) -> u32 {
     let real = min(row, unit.rows - 1u);
     let head = unit.head * params.group + real % params.group;
     return (unit.first + real / params.group) * params.query_row + head * params.query_head;
+}
+
+fn out_place(unit: Unit, row: u32) -> u32 {
+    return query_place(unit, row);
+}
+
+fn unseen_row() -> f32 {
+    return 0.0;
 }

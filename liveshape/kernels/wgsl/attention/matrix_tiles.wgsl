@@ -153,10 +153,11 @@ fn main(
     let half = lane % 2u;
     let visible = visible_to(unit, first_row + tile_row);
 #if CACHE == paged
-    let query = query_place(unit, first_row + tile_row);
+    let real_row = first_row + tile_row;
 #else
-    let query = query_place(unit, min(first_row + tile_row, params.rows - 1u));
+    let real_row = min(first_row + tile_row, params.rows - 1u);
 #endif
+    let query = query_place(unit, real_row);
     var most = 0.0;
     for (var eight = half; eight < EIGHTS; eight += 2u) {
         let given = EightFloats(query_four(query, eight * 2u), query_four(query, eight * 2u + 1u));
@@ -193,7 +194,8 @@ fn main(
     }
 #else
     let tiles = (params.context + KEYS - 1u) / KEYS;
-    let first_tile = (select(unit.batch, 0u, params.key_batch == 0u) * params.key_heads + unit.head) * tiles;
+    let one_cache = params.key_batch == 0u && params.value_batch == 0u;
+    let first_tile = (select(unit.batch, 0u, one_cache) * params.key_heads + unit.head) * tiles;
 #unroll i < LOADS
     var key_$i = vec4<u32>();
     var value_$i = vec4<u32>();
@@ -362,7 +364,7 @@ fn main(
         if (params.splits > 1u) {
             store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);
         } else {
-            store(query, own, sum / select(whole, 1.0, whole == 0.0));
+            store(out_place(unit, real_row), own, averaged(sum, whole));
         }
     }
     workgroupBarrier();

@@ -3,7 +3,7 @@
 #if CACHE == paged
 #include attention/pages
 #else
-override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen
+override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen, 3: which are hidden
 #endif
 
 #include attention/head_width
@@ -32,7 +32,8 @@ fn visible_to(unit: Unit, row: u32) -> Visible {
     let real = min(row, params.rows - 1u);
     let query = real / params.group;
     let head = unit.head * params.group + real % params.group;
-    let line = unit.batch * params.mask_batch + head * params.mask_head + query * params.mask_row;
+    let first = params.mask_start + unit.batch * params.mask_batch;
+    let line = first + head * params.mask_head + query * params.mask_row;
     return Visible(select(params.context, params.position + query, params.causal != 0u), line);
 }
 
@@ -41,7 +42,9 @@ fn masked(visible: Visible, key: u32, score: f32) -> f32 {
     if (MASK == 1u) {
         result += f32(mask[visible.line + key * params.mask_key]);
     } else if (MASK == 2u) {
-        result = select(params.hidden, score, mask[visible.line + key * params.mask_key] != TMask(0));
+        result = select(params.masked, score, mask[visible.line + key * params.mask_key] != TMask(0));
+    } else if (MASK == 3u) {
+        result = select(score, params.masked, mask[visible.line + key * params.mask_key] != TMask(0));
     }
     return select(result, params.hidden, key > visible.last);
 }

@@ -9,6 +9,10 @@ fn key_place(unit: Unit, key: u32) -> u32 {
     return slot * params.key_row + unit.head * params.key_head;
 }
 
+fn value_place(unit: Unit, key: u32, place: u32) -> u32 {
+    return place;
+}
+
 // What a row sees: keys from `first` to `last`.
 struct Visible {
     first: u32,

@@ -1,6 +1,6 @@
 // The queries that share one head of keys are its rows: row r is query `r / group` of the r % group-th head of the
-// group. A unit is a block of rows of one head of one batch; strides are in elements, those of keys and values in
-// vectors.
+// group. A unit is a block of rows of one head of one batch; where a tensor begins and its strides are in elements, in
+// vectors those of keys and values.
 #choice CACHE: contiguous, paged
 override HEAD_SIZE: u32 = 64; // elements of a head
 
@@ -21,18 +21,30 @@ struct Params {
     split_keys: u32,
     causal: u32,
     position: u32, // of the first query among the keys
+    query_start: u32,
     query_batch: u32,
     query_row: u32,
     query_head: u32,
+    key_start: u32,
     key_batch: u32,
     key_row: u32,
     key_head: u32,
+    value_start: u32,
+    value_batch: u32,
+    value_row: u32,
+    value_head: u32,
+    out_batch: u32,
+    out_row: u32,
+    out_head: u32,
+    mask_start: u32,
     mask_batch: u32,
     mask_head: u32,
     mask_row: u32,
     mask_key: u32,
     scale: f32,
     hidden: f32, // -inf, which no literal can say
+    masked: f32, // the score of a key that a mask of booleans hides
+    unseen: f32, // what a row is that sees no key: zero or NaN
 }
 
 struct Unit {
@@ -46,9 +58,24 @@ fn unit_at(index: u32) -> Unit {
     return Unit(head / params.key_heads, head % params.key_heads, index % params.blocks);
 }
 
-// Where a row of queries begins; that of the output too, which has the same shape.
+// Where a row of queries begins.
 fn query_place(unit: Unit, row: u32) -> u32 {
     let head = unit.head * params.group + row % params.group;
-    return unit.batch * params.query_batch + row / params.group * params.query_row + head * params.query_head;
+    let first = params.query_start + unit.batch * params.query_batch;
+    return first + row / params.group * params.query_row + head * params.query_head;
+}
+
+fn out_place(unit: Unit, row: u32) -> u32 {
+    let head = unit.head * params.group + row % params.group;
+    return unit.batch * params.out_batch + row / params.group * params.out_row + head * params.out_head;
+}
+
+fn unseen_row() -> f32 {
+    return params.unseen;
 }
 #endif
+
+// What the sums of a row come to.
+fn averaged(sum: vec4<f32>, exp_sum: f32) -> vec4<f32> {
+    return select(sum / select(exp_sum, 1.0, exp_sum == 0.0), vec4<f32>(unseen_row()), exp_sum == 0.0);
+}

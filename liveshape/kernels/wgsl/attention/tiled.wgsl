@@ -109,7 +109,8 @@ fn fetch_values(thread: u32, unit: Unit, first_key: u32, last_key: u32) {
     for (var i = 0u; i < VALUE_LOADS; i++) {
         let place = thread + i * WG;
         let key = first_key + place / VEC4S;
-        let value = value_four(key_place(unit, min(key, last_key - 1u)), place % VEC4S);
+        let real = min(key, last_key - 1u);
+        let value = value_four(value_place(unit, real, key_place(unit, real)), place % VEC4S);
         prefetched[i] = select(vec4<f32>(), value, key < last_key);
     }
 }
@@ -277,7 +278,8 @@ fn main(
                     for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
                         weight[h] = weights[weight_place(first + j + s, row_thread + h * ROW_THREADS)];
                     }
-                    let place = key_place(unit, first_key + j + s);
+                    let key = first_key + j + s;
+                    let place = value_place(unit, key, key_place(unit, key));
                     for (var c = 0u; c < COLUMNS; c++) {
                         var value: vec4<f32>;
                         if (MANY_THREADS) {
@@ -310,7 +312,7 @@ fn main(
                     if (params.splits > 1u) {
                         store_split(work * TILE_ROWS + tile_row, four, sum, running_maximum[h][r], whole);
                     } else {
-                        store(query_place(unit, first_row + tile_row), four, sum / select(whole, 1.0, whole == 0.0));
+                        store(out_place(unit, first_row + tile_row), four, averaged(sum, whole));
                     }
                 }
             }

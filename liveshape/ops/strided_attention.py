@@ -1,0 +1,201 @@
+"""Attention as a program spells it out: softmax(q @ k * scale + mask) @ v of tensors as they lie, in one operator.
+
+lower/attention_patterns.py finds it. Queries, keys, values and the mask are read along strides of the tensors that were
+split into heads, permuted and repeated; the result is written in the order that its reader wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from liveshape.errors import ShapeError
+from liveshape.graph import Shape
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product, Role
+from liveshape.ops.attention import HEADS_FIRST, Steps, routed, workspace_up_to
+from liveshape.ops.registry import Ints, op
+
+# What is done with a mask, by its number in attention/operands.wgsl.
+NO_MASK, ADDED, SEEN, HIDDEN = range(4)
+_LITERAL = -1  # in the place of an operand
+
+
+class Extent(NamedTuple):
+    """A size of a call: that of an axis of an operand by a divisor, or a number."""
+
+    operand: int
+    axis: int  # or the number
+    divisor: int = 1
+
+    @classmethod
+    def literal(cls, size: int) -> Extent:
+        return cls(_LITERAL, size)
+
+    def of(self, shapes: Sequence[Shape]) -> int:
+        return self.axis if self.operand == _LITERAL else shapes[self.operand][self.axis] // self.divisor
+
+
+class Stride(NamedTuple):
+    """So many times the stride of an axis of a tensor as it lies; none of them where elements are repeated."""
+
+    axis: int = 0
+    times: int = 0
+
+    def of(self, shape: Shape) -> int:
+        return self.times * prod(shape[self.axis + 1 :]) if self.times else 0
+
+
+class Strides(NamedTuple):
+    """Where an operand begins, and how far its batches, heads, rows and columns lie apart."""
+
+    start: Stride
+    batch: Stride
+    head: Stride
+    row: Stride
+    column: Stride
+
+    def of(self, shape: Shape) -> tuple[int, ...]:
+        return tuple(each.of(shape) for each in self)
+
+
+class Call(NamedTuple):
+    """The sizes of attention: heads of keys, and how many of queries share each."""
+
+    batch: int
+    key_heads: int
+    group: int
+    queries: int
+    keys: int
+    size: int
+
+    @classmethod
+    def of(cls, sizes: Ints, shapes: Sequence[Shape]) -> Call:
+        """
+        >>> Call.of(encoded([Extent(0, 0), *map(Extent.literal, (12, 1, 5, 7, 64))]), [(3, 5, 768)])
+        Call(batch=3, key_heads=12, group=1, queries=5, keys=7, size=64)
+        """
+        return cls(*(Extent(*each).of(shapes) for each in zip(*[iter(sizes)] * 3, strict=True)))
+
+
+def encoded(parts: Sequence[tuple[int, ...]]) -> Ints:
+    """Extents or strides as an argument of a node; digits of axes with -1 between them.
+
+    >>> encoded([Stride(1, 2), Stride()])
+    (1, 2, 0, 0)
+    """
+    return tuple(number for part in parts for number in part)
+
+
+def strides_from(numbers: Ints) -> Strides:
+    """
+    >>> strides_from((0, 0, 0, 1, 1, 64, 1, 1, 1, 1)).of((3, 768))
+    (0, 768, 64, 1, 1)
+    """
+    return Strides(*(Stride(*each) for each in zip(*[iter(numbers)] * 2, strict=True)))
+
+
+def axes_from(numbers: Ints) -> list[list[int]]:
+    """Which digits the axes of a result have: 0 is the batch, 1 the head, 2 the row, 3 the column.
+
+    >>> axes_from((0, -1, 2, -1, 1, 3))
+    [[0], [2], [1, 3]]
+    """
+    axes: list[list[int]] = [[]]
+    for number in numbers:
+        if number < 0:
+            axes.append([])
+        else:
+            axes[-1].append(number)
+    return axes
+
+
+def _attended(given: Mapping[str, Any]) -> int:
+    """Q @ K over all keys, and softmax @ V over all values."""
+    call = Call.of(given["sizes"], [given[name].shape for name in ("q", "k", "v")])
+    return 4 * prod(call)
+
+
+@op("liveshape.attention", role=Role.ATTENTION, product=Product(_attended), fused_from=("aten._softmax.default",))
+def attention(
+    q: LiveTensor,
+    k: LiveTensor,
+    v: LiveTensor,
+    attn_mask: LiveTensor | None,
+    masking: int,
+    masked: float,
+    guarded: bool,
+    scale: float,
+    sizes: Ints,
+    of_queries: Ints,
+    of_keys: Ints,
+    of_values: Ints,
+    of_mask: Ints,
+    axes: Ints,
+    out: LiveTensor,
+) -> Steps:
+    """`sizes` are extents, `of_...` strides, `axes` the digits of the result's. A row that sees no key at all is zero
+    if it is `guarded`, else NaN, as softmax gives it."""
+    operands = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
+    bound = Call.of(sizes, [each.max_shape for each in operands])
+    workspace = yield from workspace_up_to(
+        (bound.batch, bound.key_heads * bound.group, bound.queries, bound.size),
+        (bound.batch, bound.key_heads, bound.keys, bound.size),
+        HEADS_FIRST,
+    )
+    call = Call.of(sizes, [each.shape for each in operands])
+    digits = (call.batch, call.key_heads * call.group, call.queries, call.size)
+    out.shape = tuple(prod(digits[digit] for digit in axis) for axis in axes_from(axes))
+    read = [
+        (each, strides_from(numbers).of(each.shape))
+        for each, numbers in ((q, of_queries), (k, of_keys), (v, of_values))
+    ]
+    for place, (tensor, strides) in enumerate(read):
+        heads, rows = (digits[1], call.queries) if place == 0 else (call.key_heads, call.keys)
+        _check_reach(tensor, strides, (call.batch, heads, rows, call.size))
+    vector = 4 if call.size % 4 == 0 and not any(stride % 4 for _, steps in read[1:] for stride in steps[:4]) else 1
+    values: dict[str, Any] = {
+        "key_heads": call.key_heads,
+        "group": call.group,
+        "rows": call.queries * call.group,
+        "context": call.keys,
+        "causal": False,
+        "position": 0,
+        "scale": scale,
+        "masked": masked,
+        "unseen": 0.0 if guarded or call.keys == 0 else float("nan"),
+        "HEAD_SIZE": call.size,
+        "MASK": masking,
+        "VEC": vector,
+    }
+    for name, (_, steps), unit in zip(("query", "key", "value"), read, (1, vector, vector), strict=True):
+        values |= _named(name, [step // unit for step in steps[:4]])
+    order = [digit for axis in axes_from(axes) for digit in axis]
+    # A digit of one element at every call is in no axis.
+    steps_of = {digit: prod(digits[later] for later in order[place + 1 :]) for place, digit in enumerate(order)}
+    values |= {f"out_{name}": steps_of.get(digit, 0) for digit, name in enumerate(("batch", "head", "row"))}
+    seen: tuple[int, ...] = (0,) * 5
+    if attn_mask is not None:
+        seen = strides_from(of_mask).of(attn_mask.shape)
+        _check_reach(attn_mask, seen, (call.batch, digits[1], call.queries, call.keys))
+    values |= _named("mask", seen[:4]) | {"mask_key": seen[4]}
+    # An absent mask still needs a buffer in its place; the queries are there and only read.
+    tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
+    yield from routed(tensors, values, call.batch * call.key_heads, call.queries, bound.keys, workspace)
+
+
+def _named(name: str, steps: Sequence[int]) -> dict[str, int]:
+    return {f"{name}_{part}": step for part, step in zip(("start", "batch", "head", "row"), steps, strict=True)}
+
+
+def _check_reach(tensor: LiveTensor, strides: tuple[int, ...], counts: tuple[int, ...]) -> None:
+    """Kernels read along strides unchecked: the last element must be one of the tensor."""
+    start, *steps = strides
+    last = start + sum(stride * (count - 1) for stride, count in zip(steps, counts, strict=True))
+    if min(counts) > 0 and last >= tensor.numel:
+        batch, heads, rows, size = counts
+        raise ShapeError(
+            f"attention reads {batch} x {heads} x {rows} x {size} of {tensor.name}, whose live shape {tensor.shape} "
+            f"has fewer elements: give the inputs sizes that belong together"
+        )

@@ -1,0 +1,407 @@
+"""Every way in which exporters spell attention is one operator, right at every live size, rows that see nothing too.
+
+`SPELLINGS` has the source of each: the function that writes it, as torch.export and ExecuTorch decompose it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from liveshape.check.meanings.meaning_table import MEANINGS
+from liveshape.device.backends import open_device
+from liveshape.graph import Graph, Tensor
+from liveshape.lower.fusion import fuse
+from tests.support.chains import executor_of
+from tests.support.movements import Movements
+
+BATCH, ROWS, KEYS, HEADS = 3, 21, 13, 4
+CALLS = ((3, 21, 13), (1, 1, 1), (2, 5, 13), (3, 2, 7), (1, 21, 1))
+INFINITE = float("-inf")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How attention is written. `write` gets the chain with its operands, and gives the result (batch, rows, width)."""
+
+    source: str
+    write: Callable[[Spelled], Tensor]
+    mask: tuple[
+        str, ...
+    ] = ()  # dimensions of a mask, by letters of batch, heads, rows and keys; 1 where it is repeated
+    dtype: str = "float32"  # of the mask
+    nan: bool = False  # what a row gives that sees nothing
+    masked: float = INFINITE
+    scale: float | None = None
+    key_heads: int = HEADS
+    size: int = 8
+    itself: bool = False  # attention of rows to the rows themselves, from one fused projection
+    floats: str = "float32"
+    batch: int = BATCH
+
+
+class Spelled(Movements):
+    """Queries x, and keys and values of a second input."""
+
+    def __init__(self, case: Spelling) -> None:
+        super().__init__()
+        self.case, self.size, self.scale = case, case.size, case.size**-0.5
+        width = HEADS * case.size
+        widths = [3 * width] if case.itself else [width, case.key_heads * case.size, case.key_heads * case.size]
+        self.x, (self.batch, self.rows) = self.live((case.batch, ROWS, widths[0]), 2, case.floats)
+        self.keys = self.rows
+        self.operands = [self.x]
+        if not case.itself:
+            memory, (_, self.keys) = self.live((case.batch, KEYS, widths[1]), 2, case.floats)
+            self.operands += [memory, self.input((case.batch, KEYS, widths[2]), case.floats)]
+        letters = {
+            "b": case.batch,
+            "h": HEADS,
+            "u": case.batch * HEADS,
+            "r": ROWS,
+            "k": ROWS if case.itself else KEYS,
+            "1": 1,
+        }
+        self.mask: Any = None
+        if case.mask:
+            self.mask = self.input(tuple(letters[letter] for letter in case.mask), case.dtype)
+        self.units = self.times(self.batch, HEADS)
+
+    def split(self, place: int, heads: int = HEADS) -> Tensor:
+        """An operand as (batch, heads, rows, size)."""
+        rows = self.keys if place else self.rows
+        return self.permute(self.view(self.operands[place], self.batch, rows, heads, self.size), 0, 2, 1, 3)
+
+    def together(self, x: Tensor, *last: Any) -> Tensor:
+        """Batches and heads as one dimension."""
+        return self.view(x, self.units, *last)
+
+    def scaled(self, x: Tensor, factor: float, operator: str = "aten::mul.Scalar_out") -> Tensor:
+        return self.broadcast(operator, x, factor)
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        return self.node("aten._softmax.default", scores, -1, False, self.tensor(scores.max_shape, scores.dtype))
+
+    def guarded(self, scores: Tensor) -> Tensor:
+        """torch's _safe_softmax, as it is decomposed."""
+        shares = self.softmax(scores)
+        infinite = self.node("aten.eq.Scalar", scores, INFINITE, self.tensor(scores.max_shape, "bool"))
+        seen = self.node("aten.logical_not.default", infinite, self.tensor(scores.max_shape, "bool"))
+        column = (*scores.max_shape[:-1], 1)
+        any_seen = self.node("aten::any.out", seen, (-1,), True, self.tensor(column, "bool"))
+        filled = self.tensor(shares.max_shape, shares.dtype)
+        zeros = self.node("aten.full_like.default", shares, 0, None, None, None, False, None, filled)
+        unseen = self.node("aten.logical_not.default", any_seen, self.tensor(column, "bool"))
+        return self.broadcast("aten.where.self", unseen, zeros, shares)
+
+    def merged(self, x: Tensor) -> Tensor:
+        """(units, rows, size) as (batch, rows, width)."""
+        heads = self.permute(self.view(x, self.batch, HEADS, self.rows, self.size), 0, 2, 1, 3)
+        return self.view(heads, self.batch, self.rows, HEADS * self.size)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """(batch, heads, rows, keys) of (batch, heads, rows, size) and (batch, heads, size, keys), as matmul is."""
+        left = self.together(self.expand(q, self.batch, HEADS, self.rows, self.size), self.rows, self.size)
+        right = self.together(self.expand(k, self.batch, HEADS, self.size, self.keys), self.size, self.keys)
+        return self.view(self.product(left, right), self.batch, HEADS, self.rows, self.keys)
+
+    def mixed(self, shares: Tensor, v: Tensor) -> Tensor:
+        left = self.together(self.expand(shares, self.batch, HEADS, self.rows, self.keys), self.rows, self.keys)
+        right = self.together(self.expand(v, self.batch, HEADS, self.keys, self.size), self.keys, self.size)
+        return self.product(left, right)
+
+    def repeated(self, x: Tensor) -> Tensor:
+        """transformers' repeat_kv."""
+        group = HEADS // self.case.key_heads
+        spread = self.expand(self.unsqueeze(x, 2), self.batch, self.case.key_heads, group, self.keys, self.size)
+        return self.view(spread, self.batch, HEADS, self.keys, self.size)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        given = (x, None, None, None, None, False, None)
+        return self.node("aten._to_copy.default", *given, self.tensor(x.max_shape, dtype))
+
+
+def sdpa(chain: Spelled) -> Tensor:
+    """The square root of the scale on both sides, and a guard."""
+    q, k, v = (chain.split(place) for place in range(3))
+    root = chain.scale**0.5
+    scores = chain.scores(chain.scaled(q, root), chain.scaled(chain.permute(k, 0, 1, 3, 2), root))
+    if chain.mask is not None:
+        scores = chain.broadcast("aten.add.Tensor", scores, chain.mask, 1)
+    out = chain.mixed(chain.guarded(scores), v)
+    # The result of torch lies as (rows, batch, heads, size).
+    heads = chain.permute(chain.view(out, chain.batch, HEADS, chain.rows, chain.size), 2, 0, 1, 3)
+    heads = chain.permute(chain.permute(heads, 1, 2, 0, 3), 0, 2, 1, 3)
+    return chain.view(heads, chain.batch, chain.rows, HEADS * chain.size)
+
+
+def eager(chain: Spelled) -> Tensor:
+    """transformers' eager_attention_forward: grouped heads, softmax in float32."""
+    q, k, v = chain.split(0), chain.split(1, chain.case.key_heads), chain.split(2, chain.case.key_heads)
+    if chain.case.key_heads != HEADS:
+        k, v = chain.repeated(k), chain.repeated(v)
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.scale)
+    if chain.mask is not None:
+        scores = chain.broadcast("aten.add.Tensor", scores, chain.mask, 1, dtype=chain.case.floats)
+    half = chain.case.floats == "float16"
+    shares = chain.softmax(chain.cast(scores, "float32") if half else scores)
+    return chain.merged(chain.mixed(chain.cast(shares, "float16") if half else shares, v))
+
+
+def divided(chain: Spelled) -> Tensor:
+    """Scores divided by a tensor of one number, a mask by where."""
+    q, k, v = (chain.split(place) for place in range(3))
+    root = chain.constant(np.full((), math.sqrt(chain.size), np.float32))
+    scores = chain.broadcast("aten.div.Tensor", chain.scores(q, chain.permute(k, 0, 1, 3, 2)), root)
+    if chain.mask is not None:
+        hidden = chain.constant(np.full((1,), chain.case.masked, np.float32))
+        scores = chain.broadcast("aten.where.self", chain.mask, scores, hidden)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def filled(chain: Spelled) -> Tensor:
+    """Queries that are scaled before, masked_fill."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scores(chain.scaled(q, chain.scale), chain.permute(k, 0, 1, 3, 2))
+    scores = chain.node(
+        "aten.masked_fill.Scalar", scores, chain.mask, chain.case.masked, chain.tensor(scores.max_shape)
+    )
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def unscaled(chain: Spelled) -> Tensor:
+    """T5: a bias of positions, the first summand, and no scale."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.broadcast("aten.add.Tensor", chain.mask, chain.scores(q, chain.permute(k, 0, 1, 3, 2)), 1)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def one_projection(chain: Spelled) -> Tensor:
+    """timm: qkv.reshape(B, N, 3, H, D).permute(2, 0, 3, 1, 4).unbind(0)."""
+    split = chain.view(chain.x, chain.batch, chain.rows, 3, HEADS, chain.size)
+    q, k, v = (chain.select(chain.permute(split, 2, 0, 3, 1, 4), 0, place) for place in range(3))
+    scores = chain.scores(chain.scaled(q, chain.scale), chain.permute(k, 0, 1, 3, 2))
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def multihead(chain: Spelled) -> Tensor:
+    """F.multi_head_attention_forward with need_weights: rows first, units of batch and head, baddbmm of a mask."""
+    width = HEADS * chain.size
+    same = chain.constant(np.eye(width, dtype=np.float32))
+    rows_first = [chain.permute(x, 1, 0, 2) for x in chain.operands]
+    projected = [
+        chain.node("aten.linear.default", x, same, None, chain.tensor((*x.max_shape[:2], width))) for x in rows_first
+    ]
+    q, k, v = (
+        chain.permute(chain.view(x, rows, chain.units, chain.size), 1, 0, 2)
+        for x, rows in zip(projected, (chain.rows, chain.keys, chain.keys), strict=True)
+    )
+    scaled, keys = chain.scaled(q, chain.scale), chain.permute(k, 0, 2, 1)
+    if chain.mask is None:
+        scores = chain.product(scaled, keys)
+    else:
+        shape = (chain.case.batch * HEADS, ROWS, KEYS)
+        scores = chain.node("aten.baddbmm.default", chain.mask, scaled, keys, 1, 1, chain.tensor(shape))
+    out = chain.permute(chain.product(chain.softmax(scores), v), 1, 0, 2)
+    flat = chain.view(out, chain.times(chain.rows, chain.batch), HEADS * chain.size)
+    there = chain.view(flat, chain.rows, chain.batch, HEADS * chain.size)
+    return chain.permute(there, 1, 0, 2)
+
+
+def processor(chain: Spelled) -> Tensor:
+    """diffusers' AttnProcessor: head_to_batch_dim, baddbmm of nothing with alpha."""
+    q, k, v = (
+        chain.together(chain.split(place), chain.keys if place else chain.rows, chain.size) for place in range(3)
+    )
+    empty = chain.constant(np.zeros(1, np.float32))
+    scores = chain.tensor((chain.case.batch * HEADS, ROWS, KEYS))
+    chain.node("aten.baddbmm.default", empty, q, chain.permute(k, 0, 2, 1), 0, chain.scale, scores)
+    return chain.merged(chain.product(chain.softmax(scores), v))
+
+
+LEAST = float(np.finfo(np.float32).min)
+SPELLINGS = {
+    "sdpa": Spelling("torch 2.11: _scaled_dot_product_attention_math, by ExecuTorch 1.3", sdpa),
+    "sdpa of odd heads": Spelling("the same, heads of 6", sdpa, size=6),
+    "sdpa of one member": Spelling("the same, a batch of one", sdpa, batch=1),
+    "eager of one member": Spelling("eager_attention_forward of a batch of one", eager, nan=True, key_heads=2, batch=1),
+    "sdpa of large heads": Spelling("the same, heads of 144", sdpa, size=144),
+    "sdpa with a mask of keys": Spelling("the same, a mask added", sdpa, ("b", "1", "1", "k")),
+    "sdpa with a mask of rows": Spelling("the same", sdpa, ("r", "k")),
+    "sdpa with a whole mask": Spelling("the same", sdpa, ("b", "h", "r", "k")),
+    "eager": Spelling("transformers 5: eager_attention_forward", eager, nan=True),
+    "eager with grouped heads": Spelling("the same, repeat_kv", eager, ("b", "1", "r", "k"), nan=True, key_heads=2),
+    "eager with one head of keys": Spelling("multi-query", eager, ("b", "1", "r", "k"), nan=True, key_heads=1),
+    "eager in halves": Spelling(
+        "the same, softmax(dtype=torch.float32).to(query.dtype)", eager, ("b", "1", "r", "k"), "float16", nan=True,
+        key_heads=2, floats="float16",
+    ),
+    "divided": Spelling("BERT of transformers 4: scores / math.sqrt(size)", divided, nan=True),
+    "where": Spelling("torch.where(mask, scores, -inf)", divided, ("b", "1", "1", "k"), "bool", nan=True),
+    "where the least": Spelling("GPT-2: torch.where", divided, ("r", "k"), "bool", masked=LEAST),
+    "masked_fill": Spelling("DistilBERT: masked_fill", filled, ("b", "1", "1", "k"), "bool", masked=LEAST),
+    "masked_fill -inf": Spelling("scores.masked_fill(mask, -inf)", filled, ("b", "1", "r", "k"), "bool", nan=True),
+    "position bias": Spelling("T5: position_bias", unscaled, ("1", "h", "r", "k"), nan=True, scale=1.0),
+    "one projection": Spelling("timm: Attention.forward", one_projection, itself=True, nan=True),
+    "multihead with a mask": Spelling("the same, a mask of units", multihead, ("u", "r", "k"), nan=True),
+    "multihead": Spelling("torch.nn.MultiheadAttention, need_weights", multihead, nan=True),
+    "processor": Spelling("diffusers: AttnProcessor.get_attention_scores", processor, nan=True),
+}  # fmt: skip
+
+
+def golden(case: Spelling, operands: list[Any], mask: Any) -> np.ndarray:
+    """torch in float64."""
+    batch, rows, _ = operands[0].shape
+    if case.itself:
+        operands = list(operands[0].reshape(batch, rows, 3, -1).transpose(2, 0, 1, 3))
+    q, k, v = (
+        torch.from_numpy(x.astype(np.float64)).reshape(*x.shape[:2], -1, case.size).transpose(1, 2) for x in operands
+    )
+    k, v = (x.repeat_interleave(HEADS // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * (case.size**-0.5 if case.scale is None else case.scale)
+    if mask is not None:
+        seen = torch.from_numpy(mask)
+        seen = seen.reshape(batch, HEADS, *mask.shape[1:]) if case.mask[0] == "u" else seen
+        hidden = ~seen if case.write is divided else seen
+        scores = scores.masked_fill(hidden, case.masked) if seen.dtype == torch.bool else scores + seen.double()
+    shares = scores.softmax(-1)
+    if not case.nan:
+        shares = shares.nan_to_num(0.0)
+    return (shares @ v).transpose(1, 2).reshape(batch, rows, -1).numpy()
+
+
+def drawn(case: Spelling, generator: np.random.Generator, batch: int, rows: int, keys: int) -> list[Any]:
+    """Inputs of a call; now and then a row sees nothing."""
+    width = HEADS * case.size
+    if case.itself:
+        arrays = [generator.standard_normal((batch, rows, 3 * width))]
+    else:
+        own = case.key_heads * case.size
+        shapes = (batch, rows, width), (batch, keys, own), (batch, keys, own)
+        arrays = [generator.standard_normal(shape) for shape in shapes]
+    found = [array.astype(case.floats) for array in arrays]
+    if case.mask:
+        letters = {"b": batch, "h": HEADS, "u": batch * HEADS, "r": rows, "k": keys, "1": 1}
+        shape = tuple(letters[letter] for letter in case.mask)
+        hidden = (generator.random(shape) < 0.4) | (generator.random((*shape[:-1], 1)) < 0.3)
+        if case.dtype == "bool":
+            found.append(hidden)
+        else:
+            found.append(np.where(hidden, INFINITE, generator.standard_normal(shape)).astype(case.dtype))
+    return found
+
+
+def written(case: Spelling) -> tuple[Spelled, Graph]:
+    chain = Spelled(case)
+    return chain, chain.graph(case.write(chain))
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_each_spelling_is_one_operator_and_right(name: str) -> None:
+    case = SPELLINGS[name]
+    chain, graph = written(case)
+    fused = fuse(graph, open_device().limits)
+    kinds = [node.name for node in fused.nodes]
+    assert kinds.count("liveshape.attention") == 1
+    copies = [kind for kind in kinds if kind in ("aten.permute_copy.default", "aten.expand_copy.default")]
+    # torch.nn moves its inputs and its result by itself, beside the projections.
+    assert len(copies) == (3 if case.write is multihead else 0), kinds
+    assert not [kind for kind in kinds if "bmm" in kind or "softmax" in kind]
+    executor = executor_of(fused, open_device())
+    tolerance = 4e-3 if case.floats == "float16" else 2e-5
+    generator = np.random.default_rng(len(name))
+    for batch, rows, keys in (*CALLS, *reversed(CALLS)):
+        batch = min(batch, case.batch)
+        inputs = drawn(case, generator, batch, rows, rows if case.itself else keys)
+        executor.poison()
+        result = executor.execute(inputs)[0].astype(np.float64)
+        masked = len(inputs) > len(chain.operands)
+        expected = golden(case, inputs[: len(chain.operands)], inputs[-1] if masked else None)
+        np.testing.assert_allclose(result, expected, tolerance, tolerance, err_msg=f"at {(batch, rows, keys)}")
+        meant = meaning_of(fused, inputs)
+        if meant is not None:
+            np.testing.assert_allclose(meant.reshape(expected.shape), expected, tolerance, tolerance)
+
+
+def meaning_of(graph: Graph, inputs: list[Any]) -> Any:
+    """What `check` takes the operator to mean, where it reads inputs."""
+    (node,) = (node for node in graph.nodes if node.name == "liveshape.attention")
+    given = dict(zip(graph.inputs, inputs, strict=True))
+    args = [given.get(each, each) for each in node.args[:-1]]
+    if any(isinstance(each, Tensor) for each in args):
+        return None
+    return MEANINGS[node.name](*args)[0]
+
+
+def kinds_of(case: Spelling, chain: Spelled, *outputs: Tensor) -> list[str]:
+    return [node.name for node in fuse(chain.graph(*outputs), open_device().limits).nodes]
+
+
+@pytest.mark.parametrize("name", ["sdpa", "eager", "processor"])
+def test_scores_that_something_else_reads_are_kept(name: str) -> None:
+    case = SPELLINGS[name]
+    chain = Spelled(case)
+    out = case.write(chain)
+    shares = next(node.args[-1] for node in chain.nodes if node.name == "aten._softmax.default")
+    assert "liveshape.attention" not in kinds_of(case, chain, out, shares)
+    chain = Spelled(case)
+    out = case.write(chain)
+    scores = next(node.args[-1] for node in chain.nodes if node.name in ("aten.bmm.default", "aten.baddbmm.default"))
+    doubled = chain.broadcast("aten.add.Tensor", scores, scores, 1)
+    assert "liveshape.attention" not in kinds_of(case, chain, out, doubled)
+
+
+def masked_before_scaled(chain: Spelled) -> Tensor:
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.broadcast("aten.add.Tensor", chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.mask, 1)
+    return chain.merged(chain.mixed(chain.softmax(chain.scaled(scores, 0.5)), v))
+
+
+def guarded_by_others(chain: Spelled) -> Tensor:
+    """A guard that looks at the scores before their mask."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scores(q, chain.permute(k, 0, 1, 3, 2))
+    guard = chain.guarded(scores)
+    where = chain.nodes[-1]
+    shares = chain.softmax(chain.broadcast("aten.add.Tensor", scores, chain.mask, 1))
+    guarded = chain.broadcast("aten.where.self", where.args[0], where.args[1], shares)
+    assert guard is not guarded
+    return chain.merged(chain.mixed(guarded, v))
+
+
+def along_rows(chain: Spelled) -> Tensor:
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.broadcast("aten.add.Tensor", chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.mask, 1)
+    shares = chain.node("aten._softmax.default", scores, 2, False, chain.tensor(scores.max_shape))
+    return chain.merged(chain.mixed(shares, v))
+
+
+@pytest.mark.parametrize("write", [masked_before_scaled, guarded_by_others, along_rows])
+def test_what_is_nearly_attention_stays(write: Any) -> None:
+    case = Spelling("", write, ("b", "1", "1", "k"))
+    chain = Spelled(case)
+    assert "liveshape.attention" not in kinds_of(case, chain, write(chain))
+
+
+def test_keys_that_are_written_in_between_are_copied_before() -> None:
+    case = Spelling("", eager, scale=1.0)
+    chain = Spelled(case)
+    q, k, v = (chain.split(place) for place in range(3))
+    other = chain.input(chain.operands[1].max_shape)
+    scores = chain.scores(q, chain.permute(k, 0, 1, 3, 2))
+    chain.node("liveshape.move", other, chain.operands[1])
+    graph = fuse(chain.graph(chain.merged(chain.mixed(chain.softmax(scores), v))), open_device().limits)
+    kinds = [node.name for node in graph.nodes]
+    assert kinds.index("liveshape.move") < kinds.index("liveshape.attention")
+    (attention,) = (node for node in graph.nodes if node.name == "liveshape.attention")
+    assert chain.operands[1] not in attention.inputs
+    generator = np.random.default_rng(0)
+    first, second = drawn(case, generator, 3, 21, 13), drawn(case, generator, 3, 21, 13)
+    result = executor_of(graph, open_device()).execute([*first, second[1]])[0]
+    np.testing.assert_allclose(result, golden(case, first, None), 2e-5, 2e-5)
