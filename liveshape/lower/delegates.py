@@ -142,7 +142,7 @@ class InlinedDelegate:
             return found
         read = {*found.values, *(each for numbers in found.alike.values() for each in numbers)}
         if not all(value in known for value in args[:count] if value not in read):
-            return "and one of those that its graph does not have is given by nothing before it"
+            return "one of those that its graph does not have is given by nothing before it"
         values = list(found.values)
         for position, numbers in found.alike.items():
             values[position] = builder.keep(SymInt(f"{self.prefix}input {position}"))

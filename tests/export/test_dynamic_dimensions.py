@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from liveshape.errors import UnsupportedError
 from liveshape.export.module.dynamic_dimensions import LegalSizes, legal_sizes
 from liveshape.export.module.executorch_overrides import overrides
 from liveshape.export.module.size_decisions import shape_env_of, sizes_stay_dynamic
-from liveshape.export.module.tensor_partitions import _refuse_old_reads
+from liveshape.export.module.tensor_partitions import _refuse_old_reads, _refuse_written_views
 from liveshape.export.module.torch_export import ModuleSource, _refuse_unwritable, _signature, lower
 from liveshape.export.module.trace_advice import refuse_experts
 from tests.export.live_programs import Cached
@@ -183,6 +184,31 @@ def test_an_old_value_of_what_is_written_in_place_is_refused() -> None:
     _refuse_old_reads(fresh)
     with pytest.raises(UnsupportedError, match=r"sdpa_with_kv_cache\.default writes keys in place, and clone would"):
         _refuse_old_reads(old)
+
+
+class WrittenView(nn.Module):
+    """Writes a part of a cache of all layers, the cache in another shape, or the cache."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros((1, 8, 16) if kind == "reshaped" else (2, 8, 2, 8)))
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = {"sliced": self.keys[1:2], "reshaped": self.keys.view(-1, 8, 2, 8)}
+        torch.ops.llama.update_cache(x, whole.get(self.kind, self.keys), 0)
+        return x + self.keys.sum()
+
+
+@pytest.mark.parametrize("kind", ["sliced", "reshaped", "whole"])
+def test_a_view_that_an_operator_writes_in_place_is_refused(kind: str) -> None:
+    x = torch.ones(2 if kind == "whole" else 1, 3, 2, 8)
+    program = torch.export.export(WrittenView(kind), (x,)).run_decompositions({})
+    for node in program.graph.nodes:
+        node.meta["delegation_tag"] = "tag0"
+    view = r"update_cache\.default writes a view of keys in place \(its argument "
+    with nullcontext() if kind == "whole" else pytest.raises(UnsupportedError, match=view):
+        _refuse_written_views(program)
 
 
 def test_operators_that_no_file_can_call() -> None:

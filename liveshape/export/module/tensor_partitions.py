@@ -19,6 +19,7 @@ from liveshape.errors import UnsupportedError
 
 _TAG = "delegation_tag"
 _DROPPED, _COPIES = RemoveRedundantOpsTransform.redundant_ops, RemoveRedundantOpsTransform._src_arg1_ops
+_BASE_INDEX = "_base_index"  # behind the name of an argument that is a view of a buffer, or the buffer itself
 Review = Callable[[list[Node], int], None]
 
 
@@ -62,6 +63,7 @@ class TensorPartitioner(Partitioner):
         for node in _shared_buffers(program):
             node.meta.pop(_TAG, None)
         _refuse_old_reads(program)
+        _refuse_written_views(program)
         for value, buffer in _next_values(program):
             if buffer.meta.get(_TAG) in tags and _origin(value) is not buffer:
                 tags[buffer.meta[_TAG]] = self._aliasing
@@ -127,14 +129,40 @@ def _refuse_old_reads(program: Any) -> None:
         for base in call.kwargs["_all_bases"]:
             readers = [user.name for user in base.users if user is not call and user.op != "output"]
             if readers:
-                origin = _origin(base).name
-                name = program.graph_signature.inputs_to_buffers.get(origin, origin)
+                name = _buffer_of(program, base)
                 raise UnsupportedError(
                     f"{call.args[0]} writes {name} in place, and {', '.join(readers)} would read what it was before, "
                     "which a delegate does not keep: read it after it is written, or write it with operators of torch "
                     "(self.cache.copy_(...)), which keep the old value",
                     tuple(("node", reader) for reader in readers),
                 )
+
+
+def _refuse_written_views(program: Any) -> None:
+    """Raise for a view that an operator writes in place and that is made by strides, or by a slice inside a delegate.
+
+    The exporter writes `aten.as_strided` and `aten.slice.Tensor` for them, which no runtime has in these places.
+    """
+    for call in program.graph.nodes:
+        if call.target is not auto_functionalized_v2:
+            continue
+        for key, index in call.kwargs.items():
+            view = key.removesuffix(_BASE_INDEX)
+            kinds = ("_size", "_slice_dim") if _TAG in call.meta else ("_size",)
+            if view == key or not any(f"{view}{kind}" in call.kwargs for kind in kinds):
+                continue
+            name = _buffer_of(program, call.kwargs["_all_bases"][index])
+            raise UnsupportedError(
+                f"{call.args[0]} writes a view of {name} in place (its argument {view.lstrip('_')}), which no program "
+                "can say: give it the whole buffer, in the shape that it is registered with, and each layer a buffer "
+                "of its own; or write the part with operators of torch (self.cache[1:2].copy_(...))",
+                (("node", call.name),),
+            )
+
+
+def _buffer_of(program: Any, value: Node) -> str:
+    origin = _origin(value).name
+    return str(program.graph_signature.inputs_to_buffers.get(origin, origin))
 
 
 def _last_read(buffer: Node, order: Mapping[Node, int]) -> int:
