@@ -101,7 +101,8 @@ class Traits:
     equal nodes become one. `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are
     written only while one row is live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the
     expression of its arguments, see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so
-    that an expression of it may be stored instead, see `ops/composed.py`.
+    that an expression of it may be stored instead, see `ops/composed.py`. `first_alone`: the operator of the same
+    arguments that gives its first result and none of the others.
     """
 
     rows: RowRule | None = None
@@ -116,6 +117,7 @@ class Traits:
     fused_from: tuple[str, ...] = ()
     pointwise: Callable[..., Any] | None = None
     epilogues: bool = False
+    first_alone: str = ""
 
     def parameters(self) -> set[str]:
         """The parameters that an operator with these traits must have."""

@@ -21,11 +21,21 @@ from liveshape.ops.stages import Units, is_long, reduction_threads
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
-LAYER_NORM = Kernel.load("normalization/layer_norm")
-LAYER_NORM_BY_STATISTICS = Kernel.load("normalization/layer_norm", STATISTICS="given")
+# By whether their statistics are results, too: of rows that find their own, and of those that are given them.
+LAYER_NORMS = {
+    saved: Kernel.load("normalization/layer_norm", SAVED="statistics" if saved else "nothing")
+    for saved in (True, False)
+}
+LAYER_NORMS_BY_STATISTICS = {
+    saved: Kernel.load("normalization/layer_norm", STATISTICS="given", SAVED="statistics" if saved else "nothing")
+    for saved in (True, False)
+}
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
+THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
+ROW_WORKGROUP = 128  # threads of its workgroups at least
+ROW_THREADS = 256  # of a row at most
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -71,7 +81,8 @@ def _normalize_rows(
     scratch = yield from row_statistics(largest, limits)
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
-    tensors = (*outputs, x, x if weight is None else weight, x if bias is None else bias)
+    saved = outputs[1:]
+    tensors = (outputs[0], x, x if weight is None else weight, x if bias is None else bias, *saved)
     values: dict[str, Any] = {
         "rows": rows,
         "width": width // vector,
@@ -85,11 +96,29 @@ def _normalize_rows(
     }
     units = Units(rows, width // vector, inner=True)
     if not is_long(units, limits):
-        yield LAYER_NORM(*tensors, **values, **reduction_threads(units, limits))
+        yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, largest.length // vector, limits))
         return
     assert scratch is not None
     means, variances = yield from mean_and_variance(x, Units(rows, width, inner=True), scratch, limits)
-    yield LAYER_NORM_BY_STATISTICS(*tensors, means, variances, **values, threads=x.numel // vector)
+    kernel = LAYER_NORMS_BY_STATISTICS[len(saved) > 0]
+    yield kernel(*tensors, means, variances, **values, threads=x.numel // vector)
+
+
+def row_threads(rows: Units, longest: int, limits: Limits) -> dict[str, Any]:
+    """How many threads normalize a row, and how many vectors of it each holds in registers."""
+    if not limits.has_many_threads:
+        return reduction_threads(rows, limits)
+    most = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
+    threads = 8
+    while threads * 2 <= most and threads * THREAD_VECTORS < longest:
+        threads *= 2
+    vectors = ceil_div(longest, threads)
+    return {
+        "UNIT_THREADS": threads,
+        "REGISTER_VECTORS": vectors if vectors <= 2 * THREAD_VECTORS else 0,
+        "WG": max(threads, ROW_WORKGROUP),
+        "cooperative_units": rows.number,
+    }
 
 
 def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
@@ -98,8 +127,32 @@ def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
             raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
 
 
-@op("aten.native_layer_norm.default", "aten::native_layer_norm.out", rows=normalized)
+@op(
+    "aten.native_layer_norm.default",
+    "aten::native_layer_norm.out",
+    rows=normalized,
+    first_alone="liveshape.layer_norm",
+)
 def native_layer_norm(
+    x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
+) -> Steps:
+    yield from _layer_norm(x, normalized_shape, weight, bias, eps, out)
+
+
+@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",))
+def layer_norm(
+    x: LiveTensor,
+    normalized_shape: Ints,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    eps: float,
+    out: LiveTensor,
+) -> Steps:
+    """Without its statistics, where nothing reads them."""
+    yield from _layer_norm(x, normalized_shape, weight, bias, eps, (out,))
+
+
+def _layer_norm(
     x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
 ) -> Steps:
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
@@ -107,12 +160,18 @@ def native_layer_norm(
         raise ShapeError(f"shape {x.shape} does not end in the normalized {normalized_shape}")
     _check_affine(tail, weight, bias)
     out[0].shape = x.shape
-    out[1].shape = out[2].shape = lead + (1,) * len(tail)
+    for saved in out[1:]:
+        saved.shape = lead + (1,) * len(tail)
     most = prod(x.max_shape[: len(lead)])
     yield from _normalize_rows(x, weight, bias, eps, out, prod(lead), most)
 
 
-@op("aten.native_group_norm.default", "aten::native_group_norm.out", rows=first_axis("x"))
+@op(
+    "aten.native_group_norm.default",
+    "aten::native_group_norm.out",
+    rows=first_axis("x"),
+    first_alone="liveshape.group_norm",
+)
 def native_group_norm(
     x: LiveTensor,
     weight: LiveTensor | None,
@@ -124,12 +183,35 @@ def native_group_norm(
     eps: float,
     out: Tensors,
 ) -> Steps:
+    yield from _group_norm(x, weight, bias, group, eps, out)
+
+
+@op("liveshape.group_norm", rows=first_axis("x"), fused_from=("aten.native_group_norm.default",))
+def group_norm(
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    n: int,
+    c: int,
+    hxw: int,
+    group: int,
+    eps: float,
+    out: LiveTensor,
+) -> Steps:
+    """Without its statistics, where nothing reads them."""
+    yield from _group_norm(x, weight, bias, group, eps, (out,))
+
+
+def _group_norm(
+    x: LiveTensor, weight: LiveTensor | None, bias: LiveTensor | None, group: int, eps: float, out: Tensors
+) -> Steps:
     batch, channels = x.shape[:2]
     if channels % group:
         raise ShapeError(f"{channels} channels of {x.shape} do not divide into {group} groups")
     _check_affine((channels,), weight, bias)
     out[0].shape = x.shape
-    out[1].shape = out[2].shape = (batch, group)
+    for saved in out[1:]:
+        saved.shape = (batch, group)
     most = x.max_shape[0] * group
     yield from _normalize_rows(x, weight, bias, eps, out, batch * group, most, prod(x.shape[2:]), group)
 
@@ -138,8 +220,9 @@ def native_group_norm(
     "aten._native_batch_norm_legit_no_training.default",
     "aten::_native_batch_norm_legit_no_training.out",
     rows=by_channel,
+    first_alone="liveshape.batch_norm",
 )
-def batch_norm(
+def batch_norm_no_training(
     x: LiveTensor,
     weight: LiveTensor | None,
     bias: LiveTensor | None,
@@ -151,6 +234,21 @@ def batch_norm(
 ) -> Iterator[Dispatch]:
     """The two saved statistics are empty: nothing was measured."""
     yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
+
+
+@op("liveshape.batch_norm", rows=by_channel, fused_from=("aten._native_batch_norm_legit_no_training.default",))
+def batch_norm(
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    mean: LiveTensor,
+    variance: LiveTensor,
+    momentum: float,
+    eps: float,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """Without what would be saved."""
+    yield _by_channel(x, weight, bias, mean, variance, eps, out)
 
 
 @op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out", rows=by_channel)

@@ -12,6 +12,7 @@ from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import FUSIONS, fuse
+from liveshape.lower.result_patterns import FIRST_RESULTS
 from liveshape.ops import OPS
 from liveshape.ops.q4_heuristics import partial_sums_bound
 from liveshape.plan.compiling import compile
@@ -324,6 +325,34 @@ def test_a_pattern_across_basic_blocks_is_not_fused() -> None:
     assert fuse(graph) is graph
 
 
+def norms(statistics: bool) -> Graph:
+    """A layer norm, a group norm and a batch norm, one after the other."""
+    random, chain = np.random.default_rng(0), Chain()
+    shape = (MAX, 8, 5)
+    of_row, of_channel = ([chain.constant(random.random(size, np.float32) + 0.5) for _ in range(4)] for size in (5, 8))
+    x, saved = chain.input(shape), [chain.tensor(size) for size in ((MAX, 8, 1),) * 2 + ((MAX, 4),) * 2 + ((0,),) * 2]
+    for name, arguments in {
+        "aten.native_layer_norm.default": ((5,), *of_row[:2], 1e-5),
+        "aten.native_group_norm.default": (*of_channel[:2], MAX, 8, 5, 4, 1e-5),
+        "aten._native_batch_norm_legit_no_training.default": (*of_channel, 0.1, 1e-5),
+    }.items():
+        place = 2 * len(chain.nodes)
+        x = chain.node(name, x, *arguments, (chain.tensor(shape), *saved[place : place + 2]))[0]
+    return chain.graph(x, *(saved[1:4] if statistics else ()))
+
+
+def test_norms_whose_statistics_nobody_reads_store_none() -> None:
+    alone = ["liveshape.layer_norm", "liveshape.group_norm", "liveshape.batch_norm"]
+    assert [node.name for node in fuse(norms(statistics=False)).nodes] == alone
+    read = fuse(norms(statistics=True))
+    assert [node.name == name for node, name in zip(read.nodes, alone, strict=True)] == [False, False, True]
+    plain, fused = executor_of(norms(statistics=False)), executor_of(fuse(norms(statistics=False)))
+    for rows in (MAX, 1, 7, MAX):
+        x = np.random.default_rng(rows).standard_normal((rows, 8, 5)).astype(np.float32)
+        fused.poison()
+        assert plain.execute([x])[0].tobytes() == fused.execute([x])[0].tobytes()
+
+
 def test_the_table_names_operators_that_exist() -> None:
-    for fusion in FUSIONS:
+    for fusion in (*FUSIONS, FIRST_RESULTS):
         assert all(name in OPS for name in (*fusion.anchors, *fusion.operators)), fusion.pattern

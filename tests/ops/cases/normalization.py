@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from liveshape.ops import OPS
 from tests.support.graphs import Const, In, OpCase, Out
 
 Shape = tuple[int, ...]
@@ -128,7 +130,27 @@ def _batch(dtype: str, shape: Callable[[int], Shape], weight: bool, bias: bool) 
     )
 
 
+def _alone(case: OpCase) -> OpCase:
+    """The same without its statistics."""
+
+    def args(size: int) -> list[Any]:
+        *read, outputs = case.args_at(size)
+        return [*read, outputs[0]]
+
+    return replace(
+        case,
+        name=f"{case.name} alone",
+        op=OPS[case.op].traits.first_alone,
+        args_at=args,
+        golden=lambda x, size: case.golden(x, size)[0],
+    )
+
+
 CASES = [
+    _alone(_layer("float32", lambda s: (2, s), (7,), True, True)),
+    _alone(_layer("float16", lambda s: (s,), (64,), True, True)),
+    _alone(_group("float32", lambda s: (s, 12, 4, 4), 3, True)),
+    _alone(_batch("float32", lambda s: (2, 6, s, 3), True, True)),
     *(_rms(dtype, width) for dtype in ("float32", "float16") for width in (64, 63, 1, 300)),
     *(
         _layer(dtype, *form)

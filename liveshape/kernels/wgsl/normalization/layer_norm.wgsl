@@ -1,12 +1,14 @@
-// out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too.
-// Long rows come with their statistics.
+// out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
+// they are SAVED. Long rows come with their statistics.
 #choice STATISTICS: own, given
+#choice SAVED: statistics, nothing
 // T: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 override WEIGHT: bool = true;
 override BIAS: bool = true;
 override CHANNELS: bool = false; // a weight per channel of `span` neighbours (group norm), not per element of the row
+override REGISTER_VECTORS: u32 = 0; // of a thread, which hold its part of the row; 0: it reads them again
 
 struct Params {
     rows: u32,
@@ -16,11 +18,12 @@ struct Params {
     eps: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
-@group(0) @binding(1) var<storage, read_write> mean_out: array<TMean>;
-@group(0) @binding(2) var<storage, read_write> scale_out: array<TMean>;
-@group(0) @binding(3) var<storage, read> x: array<V>;
-@group(0) @binding(4) var<storage, read> weight: array<V>;
-@group(0) @binding(5) var<storage, read> bias: array<V>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+@group(0) @binding(2) var<storage, read> weight: array<V>;
+@group(0) @binding(3) var<storage, read> bias: array<V>;
+#if SAVED == statistics
+@group(0) @binding(4) var<storage, read_write> mean_out: array<TMean>;
+@group(0) @binding(5) var<storage, read_write> scale_out: array<TMean>;
 #if STATISTICS == given
 @group(0) @binding(6) var<storage, read> means: array<f32>;
 @group(0) @binding(7) var<storage, read> variances: array<f32>;
@@ -28,10 +31,18 @@ struct Params {
 #else
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
+#else
+#if STATISTICS == given
+@group(0) @binding(4) var<storage, read> means: array<f32>;
+@group(0) @binding(5) var<storage, read> variances: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
+#else
+@group(0) @binding(4) var<uniform> params: Params;
+#endif
+#endif
 
-fn store(row: u32, i: u32, mean: f32, scale: f32) {
-    let at = row * params.width + i;
-    var value = (V_math(x[at]) - mean) * scale;
+fn normalized(row: u32, i: u32, element: V_math, mean: f32, scale: f32) -> V_math {
+    var value = (element - mean) * scale;
     let channel = (row % params.channel_groups) * (params.width / params.span) + i / params.span;
     if (WEIGHT && CHANNELS) {
         value *= V_at(V_math(weight[channel / V_lanes]), channel % V_lanes);
@@ -43,12 +54,14 @@ fn store(row: u32, i: u32, mean: f32, scale: f32) {
     } else if (BIAS) {
         value += V_math(bias[i]);
     }
-    out[at] = V(value);
+    return value;
 }
 
-fn store_statistics(row: u32, mean: f32, scale: f32) {
+fn save(row: u32, mean: f32, scale: f32) {
+#if SAVED == statistics
     mean_out[row] = TMean(mean);
     scale_out[row] = TMean(scale);
+#endif
 }
 
 #if STATISTICS == given
@@ -64,9 +77,9 @@ fn main(
         return;
     }
     let scale = inverseSqrt(variances[row] + params.eps);
-    store(row, i % params.width, means[row], scale);
+    out[i] = V(normalized(row, i % params.width, V_math(x[i]), means[row], scale));
     if (i % params.width == 0u) {
-        store_statistics(row, means[row], scale);
+        save(row, means[row], scale);
     }
 }
 #else
@@ -77,6 +90,10 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 #include reduction/across_threads
+
+#if REGISTER_VECTORS
+var<private> registers: array<V_math, REGISTER_VECTORS>;
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -89,24 +106,52 @@ fn main(
     let start = min(row, params.rows - 1u) * params.width;
     let count = f32(params.width * V_lanes);
     var sums = V_math(0);
+#if REGISTER_VECTORS
+    for (var h = 0u; h < REGISTER_VECTORS; h++) {
+        let i = member + h * COOPERATING;
+        if (i < params.width) {
+            registers[h] = V_math(x[start + i]);
+            sums += registers[h];
+        }
+    }
+#else
     for (var i = member; i < params.width; i += COOPERATING) {
         sums += V_math(x[start + i]);
     }
+#endif
     let mean = reduce_unit(thread, V_sum(sums)) / count;
     var squares = V_math(0);
+#if REGISTER_VECTORS
+    for (var h = 0u; h < REGISTER_VECTORS; h++) {
+        if (member + h * COOPERATING < params.width) {
+            let difference = registers[h] - mean;
+            squares += difference * difference;
+        }
+    }
+#else
     for (var i = member; i < params.width; i += COOPERATING) {
         let difference = V_math(x[start + i]) - mean;
         squares += difference * difference;
     }
+#endif
     let scale = inverseSqrt(reduce_unit(thread, V_sum(squares)) / count + params.eps);
     if (row >= params.rows) {
         return;
     }
     if (member == 0u) {
-        store_statistics(row, mean, scale);
+        save(row, mean, scale);
     }
+#if REGISTER_VECTORS
+    for (var h = 0u; h < REGISTER_VECTORS; h++) {
+        let i = member + h * COOPERATING;
+        if (i < params.width) {
+            out[start + i] = V(normalized(row, i, registers[h], mean, scale));
+        }
+    }
+#else
     for (var i = member; i < params.width; i += COOPERATING) {
-        store(row, i, mean, scale);
+        out[start + i] = V(normalized(row, i, V_math(x[start + i]), mean, scale));
     }
+#endif
 }
 #endif
