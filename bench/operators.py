@@ -80,6 +80,8 @@ OPERATORS = [
     *_rows((4000, 512)),
     *_rows((16, 32_000)),
     Operator("softmax over 49 x 49", "aten._softmax.default", (1536, 49), (-1, False), lambda x: torch.softmax(x, -1)),
+    Operator("gelu", "aten.gelu.default", (4000, 512), ("none",), functional.gelu),
+    Operator("add", "aten.add.Tensor", (4000, 512), ([4000, 512], 1), lambda x, y: x + y),
     Operator("sum of all", "aten.sum.default", (1 << 20,), (None,), lambda x: x.sum()),
     Operator("pool to 1 x 1", "aten.mean.dim", IMAGE, ((-1, -2), True, None), lambda x: x.mean((-1, -2), True)),
     Operator(

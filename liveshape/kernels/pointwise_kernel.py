@@ -64,16 +64,29 @@ def named(expression: Expression) -> str:
 
 _MAX_NAMED = 6
 _ENTRY = """
+override THREAD_RUN: u32 = 0; // as in common/each_in_runs.wgsl
+
+fn each(i: u32) {
+    BODY
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = group_index(group, grid) * WG + thread;
-    if (i > (params.count - 1u) / 4u) {
-        return;
+    let last = (params.count - 1u) / 4u;
+#if THREAD_RUN
+    let first = group_index(group, grid) * WG * THREAD_RUN + thread;
+    for (var i = first; i <= min(first + WG * (THREAD_RUN - 1u), last); i += WG) {
+        each(i);
     }
-    BODY
+#else
+    let i = group_index(group, grid) * WG + thread;
+    if (i <= last) {
+        each(i);
+    }
+#endif
 }
 """

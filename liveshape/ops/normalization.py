@@ -48,7 +48,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
     return {"rows": rows, "width": width // vector, "eps": eps, "VEC": vector, "groups": rows}
 
 
-@op("et_vk.rms_norm.default", rows=row_wise("x"))
+@op("et_vk.rms_norm.default", rows=row_wise("x"), epilogues=True)
 def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Steps:
     """`out` is floats, or quantized for the layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
@@ -139,7 +139,7 @@ def native_layer_norm(
     yield from _layer_norm(x, normalized_shape, weight, bias, eps, out)
 
 
-@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",))
+@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",), epilogues=True)
 def layer_norm(
     x: LiveTensor,
     normalized_shape: Ints,
@@ -186,7 +186,7 @@ def native_group_norm(
     yield from _group_norm(x, weight, bias, group, eps, out)
 
 
-@op("liveshape.group_norm", rows=first_axis("x"), fused_from=("aten.native_group_norm.default",))
+@op("liveshape.group_norm", rows=first_axis("x"), fused_from=("aten.native_group_norm.default",), epilogues=True)
 def group_norm(
     x: LiveTensor,
     weight: LiveTensor | None,
@@ -236,7 +236,12 @@ def batch_norm_no_training(
     yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
 
 
-@op("liveshape.batch_norm", rows=by_channel, fused_from=("aten._native_batch_norm_legit_no_training.default",))
+@op(
+    "liveshape.batch_norm",
+    rows=by_channel,
+    fused_from=("aten._native_batch_norm_legit_no_training.default",),
+    epilogues=True,
+)
 def batch_norm(
     x: LiveTensor,
     weight: LiveTensor | None,

@@ -206,61 +206,71 @@ def _extremum(
         yield EXTREMUM_OF_KEYS(out, keys, x, **layout.walk | threads, keys=units.length, INDEX=index)
 
 
-@op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def sum_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(SUM, x, dim, keepdim, out)
 
 
-@op("aten.sum.default", "aten::sum.out")
+@op("aten.sum.default", "aten::sum.out", epilogues=True)
 def sum_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(SUM, x, None, False, out)
 
 
-@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def mean_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(MEAN, x, dim, keepdim, out)
 
 
-@op("aten.mean.default", "aten::mean.dtype_out")
+@op("aten.mean.default", "aten::mean.dtype_out", epilogues=True)
 def mean_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(MEAN, x, None, False, out)
 
 
-@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
 
-@op("aten.prod.default", "aten::prod.out")
+@op("aten.prod.default", "aten::prod.out", epilogues=True)
 def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(PRODUCT, x, None, False, out)
 
 
 @op(
-    "aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out", rows=but_dims("x", "dim", keepdim="keepdim")
+    "aten.any.dim",
+    "aten::any.out",
+    "aten.any.dims",
+    "aten::any.dims_out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    epilogues=True,
 )
 def any_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from reduce(ANY, x, dim, keepdim, out)
 
 
-@op("aten.any.default", "aten::any.all_out")
+@op("aten.any.default", "aten::any.all_out", epilogues=True)
 def any_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from reduce(ANY, x, None, False, out)
 
 
 @op(
-    "aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out", rows=but_dims("x", "dim", keepdim="keepdim")
+    "aten.all.dim",
+    "aten::all.out",
+    "aten.all.dims",
+    "aten::all.dims_out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    epilogues=True,
 )
 def all_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from reduce(ALL, x, dim, keepdim, out)
 
 
-@op("aten.all.default", "aten::all.all_out")
+@op("aten.all.default", "aten::all.all_out", epilogues=True)
 def all_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from reduce(ALL, x, None, False, out)
 
 
-@op("aten.var.correction", "aten::var.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.var.correction", "aten::var.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
     scratch = yield from row_statistics(_bound(x, dim), limits)
@@ -274,7 +284,7 @@ def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: boo
     yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
 
 
-@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Steps:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
@@ -285,32 +295,32 @@ def var_mean(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim
     yield from reduce(MEAN, x, dim, keepdim, out[1])
 
 
-@op("aten.amax.default", "aten::amax.out", rows=but_dims("x", "dim", keepdim="keepdim"), any_size=True)
+@op("aten.amax.default", "aten::amax.out", rows=but_dims("x", "dim", keepdim="keepdim"), any_size=True, epilogues=True)
 def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, out, None, least=False)
 
 
-@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, out, None, least=True)
 
 
-@op("aten.max.default", "aten::max.unary_out")
+@op("aten.max.default", "aten::max.unary_out", epilogues=True)
 def max_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from _extremum(x, None, False, out, None, least=False)
 
 
-@op("aten.min.default", "aten::min.unary_out")
+@op("aten.min.default", "aten::min.unary_out", epilogues=True)
 def min_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from _extremum(x, None, False, out, None, least=True)
 
 
-@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=False)
 
 
-@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
 def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=True)
 

@@ -1,4 +1,5 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias, each of them one number per channel.
+// composable: each vector is stored once.
 // T: f32, f16
 override WG: u32 = 64;
 override WEIGHT: bool = true;

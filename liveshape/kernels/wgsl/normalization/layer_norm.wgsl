@@ -1,5 +1,6 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
 // they are SAVED. Long rows come with their statistics.
+// composable: each vector is stored once.
 #choice STATISTICS: own, given
 #choice SAVED: statistics, nothing
 // T: f32, f16
