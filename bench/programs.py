@@ -31,7 +31,7 @@ from bench.calls import milliseconds
 from bench.gpu_time import cpu_seconds
 from bench.program_modules import OPERATORS, PROGRAMS, Measured
 from liveshape.device.backends import open_device
-from liveshape.plan.compiling import compile
+from liveshape.plan.compiling import compile_optimized
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
 from liveshape.run.device_arrays import uploaded
@@ -98,7 +98,7 @@ def executor_of(program: bytes, kind: str) -> tuple[Executor, float]:
     target = CompileTarget(None, activations=kind)
     with load_program(target, program) as opened:
         graph = opened.graph("forward")
-        executor = Executor(compile(graph, target.limits), target.device)
+        executor = Executor(compile_optimized(graph, target.limits), target.device)
     executor.device.flush()
     return executor, time.perf_counter() - begin
 

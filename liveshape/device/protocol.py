@@ -149,14 +149,14 @@ class Device(Protocol):
         `stateless`: nothing that the commands write is read by a later call, so that an interrupt may leave a part.
         """
 
-    def read(self, staging: Buffer, nbytes: int) -> bytearray:
+    def read(self, staging: Buffer, nbytes: int) -> bytearray | memoryview:
         """Read back the first bytes of a staging buffer, after the submits that write to it.
 
         Interruptible by signals at any moment. After an interrupted read a staging buffer may be read again, but not
         submitted again: it is freed.
         """
 
-    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
+    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray | memoryview:
         """Async `read`."""
 
     def watched(

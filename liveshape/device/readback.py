@@ -14,21 +14,23 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Allocation
+from liveshape.device.host_memory import HostMemory
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.waiting import SHORT, Naps, Outcome, Pace
 from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError
 
+Bytes = bytearray | memoryview
 _MOST_TRIES = 1000  # retries of a map lost to another reader or to an interrupt
 
 
 class Reader(Protocol):
     """Readback: RawReader or PublicReader."""
 
-    def read(self, memory: Allocation, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> Bytes:
         """Read the first bytes of a staging buffer, after the submits that write to it."""
 
-    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> Bytes:
         """Async `read`."""
 
     def finish(self) -> None:
@@ -48,19 +50,20 @@ class RawReader:
         self._ffi, self._calls, self._error = native.ffi, native.calls, native.error
         self._submitting, self._pace = submitting, pace
         self._events = native.events(device, queue)
+        self._host = HostMemory()
 
-    def read(self, memory: Allocation, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> Bytes:
         """Poll until the map is done; sleeps let signals and other threads through."""
         for found in self._looks(memory, nbytes):
-            if isinstance(found, bytearray):
+            if not isinstance(found, Naps):
                 return found
             self._rest(found, memory.submission)
         raise AssertionError("looks end with the bytes or an error")
 
-    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> Bytes:
         """Poll with `await` between the polls."""
         for found in self._looks(memory, nbytes):
-            if isinstance(found, bytearray):
+            if not isinstance(found, Naps):
                 return found
             await asyncio.sleep(found.next())
         raise AssertionError("looks end with the bytes or an error")
@@ -82,7 +85,7 @@ class RawReader:
         elif nap := naps.next(long=left > SHORT):  # a sleep of 0 would take 55 us; the poll itself lets others in
             time.sleep(nap)
 
-    def _looks(self, memory: Allocation, nbytes: int) -> Iterator[Naps | bytearray]:
+    def _looks(self, memory: Allocation, nbytes: int) -> Iterator[Naps | Bytes]:
         """Poll: yields the backoff before each sleep, and at last the bytes.
 
         The first reader maps, the first to see it done copies, and an interrupted one may call again.
@@ -114,7 +117,7 @@ class RawReader:
         _begin(memory, nbytes, self._submitting)
         memory.ticket = self._events.map(memory.raw, nbytes)
 
-    def _take(self, memory: Allocation, nbytes: int, outcome: Outcome) -> bytearray | None:
+    def _take(self, memory: Allocation, nbytes: int, outcome: Outcome) -> Bytes | None:
         ticket, memory.ticket = memory.ticket, None
         assert ticket is not None
         self._events.forget(ticket)
@@ -124,7 +127,8 @@ class RawReader:
             raise DeviceError(f"mapping {memory.label} failed")
         data = None
         if nbytes <= memory.wanted:
-            data = bytearray(self._ffi.buffer(self._calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes), nbytes))
+            mapped = self._calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes)
+            data = self._host.copied(self._ffi.buffer(mapped, nbytes), nbytes)
         self._calls.wgpuBufferUnmap(memory.raw)
         memory.mapped = False
         return data
@@ -137,35 +141,36 @@ class PublicReader:
         self._wgpu, self._device, self._queue, self._submitting = library.wgpu, device, queue, submitting
         self._source = device.create_buffer(size=4, usage=library.wgpu.BufferUsage.COPY_SRC)
         self._worker = Worker("liveshape reader")
+        self._host = HostMemory()
 
-    def read(self, memory: Allocation, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> Bytes:
         """Wait for the worker; after an interrupt it still completes the read."""
-        data: bytearray = self._worker.start(lambda: self._read(memory, nbytes)).wait()
+        data: Bytes = self._worker.start(lambda: self._read(memory, nbytes)).wait()
         return data
 
-    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> Bytes:
         """Poll the worker, with `await` between the polls."""
         job, naps = self._worker.start(lambda: self._read(memory, nbytes)), Naps()
         while not job.over:
             await asyncio.sleep(naps.next())
-        data: bytearray = job.wait()
+        data: Bytes = job.wait()
         return data
 
     def finish(self) -> None:
         """Read back a copy submitted last: wgpu-py 0.32 has no on_submitted_work_done."""
         self._worker.start(self._finish).wait()
 
-    def _read(self, memory: Allocation, nbytes: int) -> bytearray:
+    def _read(self, memory: Allocation, nbytes: int) -> Bytes:
         with memory.lock:
             memory.check()
             _begin(memory, nbytes, self._submitting)
             memory.handle.map_sync(self._wgpu.MapMode.READ, 0, nbytes)
-            data = bytearray(memory.handle.read_mapped(0, nbytes, copy=False))
+            data = self._host.copied(memory.handle.read_mapped(0, nbytes, copy=False), nbytes)
             memory.handle.unmap()
             memory.mapped = False
         return data
 
-    def _finish(self) -> bytearray:
+    def _finish(self) -> Bytes:
         usage = self._wgpu.BufferUsage.MAP_READ | self._wgpu.BufferUsage.COPY_DST
         memory = Allocation(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
         encoder = self._device.create_command_encoder()

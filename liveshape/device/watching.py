@@ -159,12 +159,12 @@ class WatchedReader:
     def __init__(self, inner: Reader, found: Watched) -> None:
         self._inner, self._found = inner, found
 
-    def read(self, memory: Allocation, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> bytearray | memoryview:
         """Read the first bytes of a staging buffer, after the submits that write to it."""
         with _span(self._found, "wait"):
             return self._inner.read(memory, nbytes)
 
-    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray | memoryview:
         """Async `read`."""
         return await self._inner.read_async(memory, nbytes)
 

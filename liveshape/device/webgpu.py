@@ -297,7 +297,7 @@ class WebGpuDevice:
         if handed.commands_in_use:
             self._submitter.wait(handed.job)  # it reads the commands, which the caller may change once this returns
 
-    def read(self, staging: Buffer, nbytes: int) -> bytearray:
+    def read(self, staging: Buffer, nbytes: int) -> bytearray | memoryview:
         """Read back the first bytes of a staging buffer, after the submits that write to it."""
         self._check()
         memory = only_part(staging)
@@ -311,7 +311,7 @@ class WebGpuDevice:
         self._done = max(self._done, memory.submitted)
         return data
 
-    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
+    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray | memoryview:
         """Async `read`."""
         self._check()
         memory = only_part(staging)

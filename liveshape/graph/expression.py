@@ -34,7 +34,7 @@ def has_class(dtype: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Call:
+class Applied:
     """A function of the table, the places of its arguments, and the dtype of its result."""
 
     function: str
@@ -46,14 +46,14 @@ class Call:
 class Expression:
     """Calls over operands of these dtypes and over numbers, float32 or int32; the last call is the result.
 
-    >>> half = Expression(("float32",), ("float32",), (Call("mul", (0, 1), "float32"),))
+    >>> half = Expression(("float32",), ("float32",), (Applied("mul", (0, 1), "float32"),))
     >>> half.dtype, half.functions
     ('float32', ('mul',))
     """
 
     operands: tuple[str, ...]
     numbers: tuple[str, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[Applied, ...]
 
     @property
     def dtype(self) -> str:
@@ -75,7 +75,7 @@ class Expression:
 
         Its operands are those of `inner` and then its own without that one; its numbers likewise.
 
-        >>> twice = Expression(("float32",), (), (Call("add", (0, 0), "float32"),))
+        >>> twice = Expression(("float32",), (), (Applied("add", (0, 0), "float32"),))
         >>> [call.arguments for call in twice.after(twice, 0).calls]
         [(0, 0), (1, 1)]
         """
@@ -99,9 +99,9 @@ class Expression:
     def reordered(self, order: Sequence[int]) -> Expression:
         """This expression with its operands in another order.
 
-        >>> ratio = Expression(("float32", "int32"), (), (Call("div", (0, 1), "float32"),))
+        >>> ratio = Expression(("float32", "int32"), (), (Applied("div", (0, 1), "float32"),))
         >>> ratio.reordered((1, 0)).calls
-        (Call(function='div', arguments=(1, 0), dtype='float32'),)
+        (Applied(function='div', arguments=(1, 0), dtype='float32'),)
         """
         places = {place: position for position, place in enumerate(order)}
         count = len(self.operands) + len(self.numbers) + len(self.calls)
@@ -112,9 +112,9 @@ class Expression:
     def merged(self, operand: int, same: int) -> Expression:
         """This expression where one operand is another one, which comes before it.
 
-        >>> product = Expression(("float32", "float32"), (), (Call("mul", (0, 1), "float32"),))
+        >>> product = Expression(("float32", "float32"), (), (Applied("mul", (0, 1), "float32"),))
         >>> product.merged(1, 0).calls
-        (Call(function='mul', arguments=(0, 0), dtype='float32'),)
+        (Applied(function='mul', arguments=(0, 0), dtype='float32'),)
         """
         count = len(self.operands) + len(self.numbers) + len(self.calls)
         places = {place: same if place == operand else place - (place > operand) for place in range(count)}
@@ -122,5 +122,5 @@ class Expression:
         return replace(self, operands=operands, calls=tuple(_moved(self.calls, places)))
 
 
-def _moved(calls: Sequence[Call], places: dict[int, int]) -> list[Call]:
+def _moved(calls: Sequence[Applied], places: dict[int, int]) -> list[Applied]:
     return [replace(call, arguments=tuple(places[place] for place in call.arguments)) for call in calls]

@@ -54,8 +54,8 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
 def named(expression: Expression) -> str:
     """What an expression is called in profiles and logs: its functions, the first ones of many.
 
-    >>> from liveshape.graph.expression import Call
-    >>> named(Expression(("float32",), (), (Call("exp", (0,), "float32"), Call("neg", (1,), "float32"))))
+    >>> from liveshape.graph.expression import Applied
+    >>> named(Expression(("float32",), (), (Applied("exp", (0,), "float32"), Applied("neg", (1,), "float32"))))
     'exp+neg'
     """
     functions = expression.functions

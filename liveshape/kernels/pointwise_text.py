@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from liveshape.errors import PlanError
-from liveshape.graph.expression import Call, Expression, is_whole
+from liveshape.graph.expression import Applied, Expression, is_whole
 from liveshape.kernels.pointwise_table import FUNCTIONS
 
 _ARGUMENT = re.compile(r"\b[abcd]\b")
@@ -52,7 +52,7 @@ def _numbers(expression: Expression) -> list[tuple[int, str]]:
     return list(enumerate(expression.numbers))
 
 
-def _value(expression: Expression, call: Call, names: Sequence[str]) -> str:
+def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:
     """A call as a vector of its dtype's class."""
     function = FUNCTIONS[call.function]
     kinds = [is_whole(expression.dtype_of(place)) for place in call.arguments]

@@ -12,7 +12,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.pointwise import Build, Result, apply, pointwise
+from liveshape.ops.pointwise import Build, Term, apply, pointwise
 from liveshape.ops.q4_heuristics import GATED_UNITS, quantizes_gated
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV
 from liveshape.ops.q4_linear import FUSED_LAYER, Norm, Steps, Weight, q4_product, qkv_product, qkv_weights
@@ -27,7 +27,7 @@ ROTARY_TO_CACHE = RowKernels.load("attention/rotary", VALUES="to_cache")
 
 
 @pointwise("liveshape.swiglu", fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
-def swiglu(e: Build, gate: LiveTensor, up: LiveTensor) -> Result:
+def swiglu(e: Build, gate: LiveTensor, up: LiveTensor) -> Term:
     """gate * sigmoid(gate) * up; every product is rounded as the three operators that it stands for would."""
     return e.call("mul", e.call("mul", gate, e.call("sigmoid", gate)), up)
 

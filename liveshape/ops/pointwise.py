@@ -1,7 +1,7 @@
 """Pointwise operators: each is declared as an expression of its arguments, which its kernel and fusion come from.
 
 @pointwise("aten.leaky_relu.default", "aten::leaky_relu.out")
-def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Result:
+def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Term:
     return e.call("leaky_relu", x, slope)
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape, SymInt
 from liveshape.graph.elements import is_complex, prod
-from liveshape.graph.expression import EXACT, Call, Expression, has_class, is_whole
+from liveshape.graph.expression import EXACT, Applied, Expression, has_class, is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
 from liveshape.kernels.pointwise_operands import SAME, SCALAR, STRIDED, Operands
@@ -37,7 +37,7 @@ class Pointwise(NamedTuple):
     numbers: tuple[Any, ...]
 
 
-class Result(NamedTuple):
+class Term(NamedTuple):
     """A value of an expression that is being built."""
 
     kind: str  # operand, number or call
@@ -54,9 +54,9 @@ class Build:
         self.out = out
         self._tensors: list[Any] = []
         self._numbers: list[tuple[Any, str]] = []
-        self._calls: list[tuple[str, list[Result], str]] = []
+        self._calls: list[tuple[str, list[Term], str]] = []
 
-    def call(self, function: str, *arguments: Any, dtype: str | None = None) -> Result:
+    def call(self, function: str, *arguments: Any, dtype: str | None = None) -> Term:
         """What a function of the table gives, of the dtype of the result unless another one is said.
 
         Numbers are those of its class: whole where all tensors and the result are.
@@ -75,28 +75,28 @@ class Build:
             for each, place in zip(arguments, places, strict=True)
         ]
         self._calls.append((function, given, made))
-        return Result("call", len(self._calls) - 1)
+        return Term("call", len(self._calls) - 1)
 
-    def exact(self, function: str, *arguments: Any) -> Result:
+    def exact(self, function: str, *arguments: Any) -> Term:
         """A step of the operator, whose result nobody rounds."""
         whole = is_whole(self.out)
         return self.call(function, *arguments, dtype=EXACT["whole" if whole else "float"])
 
-    def whole(self, made: Pointwise) -> Result:
+    def whole(self, made: Pointwise) -> Term:
         """The calls of an expression that is made already."""
         places = [self._value(tensor) for tensor in made.tensors]
         kinds = made.expression.numbers
         places += [self._number(number, kind) for number, kind in zip(made.numbers, kinds, strict=True)]
         for call in made.expression.calls:
             self._calls.append((call.function, [places[place] for place in call.arguments], call.dtype))
-            places.append(Result("call", len(self._calls) - 1))
+            places.append(Term("call", len(self._calls) - 1))
         return places[-1]
 
     def made(self) -> Pointwise:
         """The expression of all calls."""
         first = {"operand": 0, "number": len(self._tensors), "call": len(self._tensors) + len(self._numbers)}
         calls = tuple(
-            Call(function, tuple(first[value.kind] + value.place for value in given), dtype)
+            Applied(function, tuple(first[value.kind] + value.place for value in given), dtype)
             for function, given, dtype in self._calls
         )
         operands = tuple(tensor.dtype for tensor in self._tensors)
@@ -104,8 +104,8 @@ class Build:
         numbers = tuple(number for number, _ in self._numbers)
         return Pointwise(Expression(operands, kinds, calls), tuple(self._tensors), numbers)
 
-    def _value(self, argument: Any) -> Result:
-        if isinstance(argument, Result):
+    def _value(self, argument: Any) -> Term:
+        if isinstance(argument, Term):
             return argument
         if not has_class(argument.dtype):
             raise UnsupportedError(
@@ -113,28 +113,26 @@ class Build:
             )
         for place, tensor in enumerate(self._tensors):
             if tensor is argument:
-                return Result("operand", place)
+                return Term("operand", place)
         self._tensors.append(argument)
-        return Result("operand", len(self._tensors) - 1)
+        return Term("operand", len(self._tensors) - 1)
 
-    def _number(self, number: Any, kind: str) -> Result:
+    def _number(self, number: Any, kind: str) -> Term:
         self._numbers.append((number, kind))
-        return Result("number", len(self._numbers) - 1)
+        return Term("number", len(self._numbers) - 1)
 
-    def _dtype(self, value: Result) -> str:
+    def _dtype(self, value: Term) -> str:
         if value.kind == "operand":
             dtype: str = self._tensors[value.place].dtype
             return dtype
         return self._numbers[value.place][1] if value.kind == "number" else self._calls[value.place][2]
 
 
-Define = Callable[..., Result]
+Define = Callable[..., Term]
 
 
 def _is_number(argument: Any) -> bool:
-    return isinstance(argument, (int, float, SymInt)) or not (
-        isinstance(argument, Result) or hasattr(argument, "dtype")
-    )
+    return isinstance(argument, (int, float, SymInt)) or not (isinstance(argument, Term) or hasattr(argument, "dtype"))
 
 
 def pointwise(*names: str, complexes: Callable[..., Steps] | None = None, **traits: Any) -> Callable[[Define], Define]:
@@ -258,6 +256,6 @@ def followed_before(node: Any, carried: Any) -> None:
 
 
 @pointwise("liveshape.pointwise", rows=followed_before)
-def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Result:
+def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Term:
     """Several pointwise operators as one expression."""
     return e.whole(Pointwise(expression, operands, numbers))

@@ -11,7 +11,7 @@ from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.complexes import complex_unary
-from liveshape.ops.pointwise import Build, Result, pointwise
+from liveshape.ops.pointwise import Build, Term, pointwise
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
@@ -37,7 +37,7 @@ def _register(name: str, *, any_size: bool = False, complexes: bool = False) -> 
     of_complex = partial(complex_unary, name.upper()) if complexes else None
 
     @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=any_size, complexes=of_complex)
-    def plain(e: Build, x: LiveTensor) -> Result:
+    def plain(e: Build, x: LiveTensor) -> Term:
         return e.call(name, x)
 
 
@@ -50,13 +50,13 @@ for _name in _OF_COMPLEX:
 
 
 @pointwise("aten.round.decimals", "aten::round.decimals_out")
-def round_decimals(e: Build, x: LiveTensor, decimals: int) -> Result:
+def round_decimals(e: Build, x: LiveTensor, decimals: int) -> Term:
     if abs(decimals) > _MAX_DECIMALS:
         raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MAX_DECIMALS} fit a float32")
     return e.call("round_digits" if decimals >= 0 else "round_tens", x, 10 ** abs(decimals))
 
 
-def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Result:
+def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
     """x between two bounds, each of which may be missing."""
     if is_whole(e.out):
         least = INT32_MIN if low is None else saturated(low)
@@ -65,49 +65,49 @@ def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) ->
 
 
 @pointwise("aten.clamp.default", "aten::clamp.out")
-def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Result:
+def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
     return clamped(e, x, low, high)
 
 
 @pointwise("aten.clamp.Tensor", "aten::clamp.Tensor_out")
-def clamp_tensor(e: Build, x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None) -> Result:
+def clamp_tensor(e: Build, x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None) -> Term:
     if low is None:
         return e.call("copy", x) if high is None else e.call("minimum", x, high)
     return e.call("maximum", x, low) if high is None else e.call("minimum", e.exact("maximum", x, low), high)
 
 
 @pointwise("aten.hardtanh.default", "aten::hardtanh.out")
-def hardtanh(e: Build, x: LiveTensor, low: Number, high: Number) -> Result:
+def hardtanh(e: Build, x: LiveTensor, low: Number, high: Number) -> Term:
     return clamped(e, x, low, high)
 
 
 @pointwise("aten.relu.default", "aten::relu.out")
-def relu(e: Build, x: LiveTensor) -> Result:
+def relu(e: Build, x: LiveTensor) -> Term:
     return clamped(e, x, 0, None)
 
 
 @pointwise("aten.leaky_relu.default", "aten::leaky_relu.out")
-def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Result:
+def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Term:
     return e.call("leaky_relu", x, slope)
 
 
 @pointwise("aten.hardshrink.default", "aten::hardshrink.out")
-def hardshrink(e: Build, x: LiveTensor, width: float) -> Result:
+def hardshrink(e: Build, x: LiveTensor, width: float) -> Term:
     return e.call("hardshrink", x, width)
 
 
 @pointwise("aten.elu.default", "aten::elu.out")
-def elu(e: Build, x: LiveTensor, alpha: float, scale: float, input_scale: float) -> Result:
+def elu(e: Build, x: LiveTensor, alpha: float, scale: float, input_scale: float) -> Term:
     return e.call("elu", x, alpha, scale, input_scale)
 
 
 @pointwise("aten.logit.default", "aten::logit.out")
-def logit(e: Build, x: LiveTensor, eps: float | None) -> Result:
+def logit(e: Build, x: LiveTensor, eps: float | None) -> Term:
     return e.call("logit", x, -1.0 if eps is None else eps)
 
 
 @pointwise("aten.gelu.default", "aten::gelu.out")
-def gelu(e: Build, x: LiveTensor, approximate: str) -> Result:
+def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in names:
         raise UnsupportedError(f"gelu approximate={approximate!r} is not one of 'none', 'tanh'")
