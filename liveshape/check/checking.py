@@ -17,9 +17,10 @@ from liveshape.check.cases import Case
 from liveshape.check.differences import TOLERANCE, Difference, difference
 from liveshape.check.findings import AGAINST, FUSION, OPERATOR, PLAN, PROGRAM, REPEATED, Divergence, Found
 from liveshape.check.fresh_plans import RecordingExecutor, plan_differences
+from liveshape.check.kept_elements import kept
 from liveshape.check.layer_sample import LayerSample
 from liveshape.check.meanings import TWICE
-from liveshape.check.references import NoReference, expected, is_open, is_random, kept
+from liveshape.check.references import NoReference, expected, is_open, is_random
 from liveshape.check.single_node import SingleNode
 from liveshape.device.protocol import Device
 from liveshape.errors import UnsupportedError
@@ -60,7 +61,8 @@ class Check:
     ) -> None:
         self.graph, self.device, self.tolerance, self._against = graph, device, tolerance, against
         self.found = Found() if sample is None else Found(layers=sample.layers, chosen=sample.chosen)
-        self.fused = simplified(graph, limits)
+        plan = compile_with_host(simplified(graph, limits), limits, Choices(warm=False))
+        self.fused = plan.graph
         self._chosen = frozenset(range(len(graph.nodes))) if sample is None else sample.nodes
         chosen = {source for index in self._chosen for source in graph.nodes[index].sources}
         unfused = {(node.name, node.args) for node in graph.nodes}
@@ -68,13 +70,16 @@ class Check:
         self._fused = [
             SingleNode(self.fused, node, device, limits)
             for node in self.fused.nodes
-            if (node.name, node.args) not in unfused and (not node.sources or not chosen.isdisjoint(node.sources))
+            if (node.name, node.args) not in unfused
+            and not node.host
+            and (not node.sources or not chosen.isdisjoint(node.sources))
         ]
-        self._whole = RecordingExecutor(compile_with_host(self.fused, limits, Choices(warm=False)), device)
+        self._whole = RecordingExecutor(plan, device)
         self._wrong: set[str] = set()  # nodes that are named already
         self._reached: set[int] = set()
         self._open = False  # whether a node of this call may write something else each time, and so the whole
         self.expected: list[Any] = []  # the outputs of the last call, as the reference has them
+        self.known: Known = {}  # all values of the last call, likewise
         self._state: Known = {}  # what the reference has of state after the last call
         self._constants: Known = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
         self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
@@ -97,7 +102,7 @@ class Check:
         """
         self.found.calls += 1
         self._open = False
-        known = self._begin(inputs, goes_on)
+        self.known = known = self._begin(inputs, goes_on)
         first = dict(known)
         self._walk(known, begin)
         for single in self._fused:

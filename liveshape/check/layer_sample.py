@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from liveshape.errors import InputError
 from liveshape.graph import Graph, Limits
+from liveshape.plan.compiling import compile
 from liveshape.plan.layers import layers_of
 from liveshape.plan.plan import Choices
 from liveshape.run.host import compile_with_host
@@ -42,7 +43,7 @@ def layer_sample(graph: Graph, limits: Limits, count: int | None = None) -> Laye
     """
     if count is not None and count < 1:
         raise InputError(f"--layers {count}: at least one layer is checked")
-    names = None if graph.controls else layers_of(compile_with_host(graph, limits, Choices(warm=False)))
+    names = None if graph.controls else layers_of(compile_with_host(graph, limits, Choices(warm=False), compile))
     return sample_of(names or [""] * len(graph.nodes), count)
 
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.check.kept_elements import kept
 from liveshape.check.meanings import ANY_WINS, MEANINGS
+from liveshape.check.meanings.pointwise_meanings import NUMPY_FUNCTIONS, by_expression, evaluated
 from liveshape.check.numpy_references import NUMPY, base_name
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Node, Tensor, Value
-from liveshape.run.arrays import numpy_dtype
-from liveshape.run.bfloat16 import rounded
+from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.ops import OPS
+from liveshape.ops.composed import Composition, from_places, viewed_shape
 from liveshape.run.host import find_on_host
 
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
@@ -45,9 +48,12 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
     """
     arguments = arguments_of(node, known)
     mutated = [value for position in node.mutates for value in (node.args[position],)]
+    results: Sequence[Any]
     if node.alias:
         (out,) = node.outputs
-        results: Sequence[Any] = [np.asarray(arguments[0]).reshape(shapes[out])]
+        results = [np.asarray(arguments[0]).reshape(shapes[out])]
+    elif isinstance(node.args[0], Composition):
+        results = [_composed(node, known)]
     else:
         results = _computed(node, arguments)
     written = [*node.outputs, *mutated]
@@ -83,23 +89,40 @@ def is_open(node: Node, known: Mapping[Value, Any]) -> bool:
     return node.name in ANY_WINS and ANY_WINS[node.name](*arguments_of(node, known))
 
 
-def kept(array: Any, dtype: str) -> Any:
-    """An array as a tensor of this dtype keeps it: cast as torch casts, rounded where it is bfloat16.
-
-    >>> kept(np.array([1.9, -1.9]), "int32"), kept(np.array([1.001]), "bfloat16")
-    (array([ 1, -1], dtype=int32), array([1.], dtype=float32))
-    """
+def _composed(node: Node, known: Mapping[Value, Any]) -> Any:
+    """An expression of what an operator gives by its own reference."""
+    composition, values, *_, out = node.args
+    anchor = composition.anchor
+    target = Tensor(out.name, anchor.dtype, anchor.max_shape)
+    inner = OPS[anchor.name].bind(0, node.label, (*from_places(anchor.arguments, values), target))
+    computed = expected(inner, known, {})[target]
+    live = LiveTensor(target, bytearray())
+    live.shape = computed.shape
+    shape = viewed_shape(composition, [_live(value, known[value]) for value in values], live)
+    _, _, operands, numbers = arguments_of(node, known)
     with np.errstate(all="ignore"):
-        made = np.asarray(array).astype(numpy_dtype(dtype))
-    return rounded(made) if dtype == "bfloat16" else made
+        return evaluated(NUMPY_FUNCTIONS, composition.expression, [computed.reshape(shape), *operands], numbers)
 
 
-def _by_numpy(name: str, arguments: Sequence[Any], without: str) -> Sequence[Any]:
+def _live(value: Value, known: Any) -> LiveTensor | LiveScalar:
+    if isinstance(value, Tensor):
+        tensor = LiveTensor(value, bytearray())
+        tensor.shape = np.shape(known)
+        return tensor
+    scalar = LiveScalar(value, bytearray())  # type: ignore[arg-type]
+    scalar.value = known
+    return scalar
+
+
+def _by_numpy(node: Node, arguments: Sequence[Any], without: str) -> Sequence[Any]:
     """What numpy gives where nothing else does; `without` says why not."""
-    if base_name(name) not in NUMPY:
+    name = base_name(node.name)
+    if node.traits.pointwise is None and name not in NUMPY:
         raise NoReference(without)
     with np.errstate(all="ignore"):
-        results = NUMPY[base_name(name)](*arguments)
+        if node.traits.pointwise is not None:
+            return [by_expression(NUMPY_FUNCTIONS, node, arguments)]
+        results = NUMPY[name](*arguments)
     return results if isinstance(results, tuple) else [results]
 
 
@@ -114,7 +137,7 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
             return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
         operator = find_on_host(name)
         if isinstance(operator, str):
-            return _by_numpy(name, arguments, operator)
+            return _by_numpy(node, arguments, operator)
         dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]
         results = operator.function(arguments[: operator.inputs], dtypes)
         if any(part in name for part in _ANY_INDEX):

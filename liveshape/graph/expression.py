@@ -55,6 +55,25 @@ class Expression:
     numbers: tuple[str, ...]
     calls: tuple[Applied, ...]
 
+    def __str__(self) -> str:
+        """As a person writes it: operands are x0, x1 and so on, numbers n0, values that are read twice v0.
+
+        >>> calls = Applied("add", (0, 1), "float32"), Applied("mul", (2, 2), "float32")
+        >>> str(Expression(("float32",), ("float32",), calls))
+        'v0 = add(x0, n0); mul(v0, v0)'
+        """
+        texts = [f"x{place}" for place in range(len(self.operands))] + [
+            f"n{place}" for place in range(len(self.numbers))
+        ]
+        lines = []
+        for place, call in enumerate(self.calls):
+            text = f"{call.function}({', '.join(texts[each] for each in call.arguments)})"
+            if sum(other.arguments.count(len(texts)) for other in self.calls) > 1:
+                lines.append(f"v{place} = {text}")
+                text = f"v{place}"
+            texts.append(text)
+        return "; ".join([*lines, texts[-1]])
+
     @property
     def dtype(self) -> str:
         """That of the result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,11 @@ def united(sources: Iterable[NodeSource]) -> tuple[NodeSource, ...]:
     """Sources in the order of the file, each once."""
     places = {source: (source.instruction, -1 if source.node is None else source.node) for source in sources}
     return tuple(sorted(places, key=lambda source: places[source]))
+
+
+def operators_of(node: Any) -> tuple[str, ...]:
+    """The operators of the file that a node stands for; its own where it is one of them, or stands for none.
+
+    Example: `operators_of(node) == ("aten.sigmoid.default", "aten.mul.Tensor")`.
+    """
+    return tuple(source.operator for source in node.sources) if len(node.sources) > 1 else (node.name,)

@@ -9,9 +9,11 @@ vec4<bool>. `conditions` are arguments that are read as flags. What they call is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from liveshape.graph.expression import is_whole
 
 Meaning = Callable[..., Any]
 
@@ -25,6 +27,17 @@ class Function:
     meaning: Meaning
     flags: bool = False
     conditions: tuple[int, ...] = ()
+
+    def of_wholes(self, kinds: Sequence[bool | None], dtype: str) -> bool:
+        """Whether it computes in whole numbers: its arguments, by whether each is whole, for a result of this dtype.
+
+        Arguments of None are of either kind.
+
+        >>> FUNCTIONS["add"].of_wholes([True, None], "int32"), FUNCTIONS["sqrt"].of_wholes([True], "int32")
+        (True, False)
+        """
+        own = [kind for place, kind in enumerate(kinds) if kind is not None and place not in self.conditions]
+        return all(own) and (self.flags or is_whole(dtype)) and self.wholes is not None
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -140,7 +153,7 @@ _row(
     "elu",  # of x, alpha, the scale of all, the scale inside
     "c * select(exponential_minus_one(a * d) * b, a, a > vec4<f32>(0.0))",
     None,
-    lambda f, a, b, c, d: c * f.where(a > 0, a, b * f.expm1(f.minimum(a * d, 0 * a))),
+    lambda f, a, b, c, d: c * f.where(a > 0, a, b * f.expm1(a * d)),
 )
 _row(
     "logit",

@@ -56,8 +56,7 @@ def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:
     """A call as a vector of its dtype's class."""
     function = FUNCTIONS[call.function]
     kinds = [is_whole(expression.dtype_of(place)) for place in call.arguments]
-    own = [kind for place, kind in enumerate(kinds) if place not in function.conditions]
-    whole = all(own) and (function.flags or is_whole(call.dtype)) and function.wholes is not None
+    whole = function.of_wholes(kinds, call.dtype)
     text = function.wholes if whole else function.floats
     if text is None:
         raise PlanError(f"{call.function} is a function of whole numbers, not of {call.dtype}")

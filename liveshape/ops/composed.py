@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
-from liveshape.graph import Limits, Shape, Tensor, Value
+from liveshape.graph import Limits, Node, Shape, Tensor, Value
 from liveshape.graph.elements import stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
@@ -64,10 +64,22 @@ class Composition:
     expression: Expression
     alike: bool
 
+    def __str__(self) -> str:
+        views = "".join(f", {view.name}" for view in self.views)
+        return f"x0 = {self.anchor.name}{views}; {self.expression}"
+
     @property
     def max_shape(self) -> Shape:
         """That of what the expression gets."""
         return (self.anchor, *self.views)[-1].max_shape
+
+
+def has_expression(node: Node) -> bool:
+    """Whether a node is fused of others: an expression, or an operator with one in its epilogue.
+
+    Example: `has_expression(plan.graph.nodes[3])`.
+    """
+    return bool(node.args) and isinstance(node.args[0], (Composition, Expression))
 
 
 def with_places(arguments: tuple[Any, ...], values: list[Value]) -> tuple[Any, ...]:
@@ -104,7 +116,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Liv
     limits: Any = yield GetLimits()
     half = yield from stores_halves(expression)
     dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
-    shape = _viewed(composition, values, computed)
+    shape = viewed_shape(composition, values, computed)
     out.shape = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
     storing = [each for each in dispatches if computed in each.tensors]
     if out.shape == shape and all(_is_composable(each, computed, out, operands, limits) for each in storing):
@@ -137,8 +149,11 @@ def _collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
             reply = yield request
 
 
-def _viewed(composition: Composition, values: Any, computed: LiveTensor) -> Shape:
-    """The live shape of a result behind its views, which move nothing."""
+def viewed_shape(composition: Composition, values: Any, computed: LiveTensor) -> Shape:
+    """The live shape of a result behind its views, which move nothing; `values` are live, too.
+
+    Example: `viewed_shape(composition, values, computed)`.
+    """
     source = computed
     for view in composition.views:
         target = LiveTensor(Tensor(source.name, view.dtype, view.max_shape), bytearray())

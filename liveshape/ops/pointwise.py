@@ -64,12 +64,7 @@ class Build:
         row = FUNCTIONS[function]
         made = self.out if dtype is None else dtype
         places = [None if _is_number(each) else self._value(each) for each in arguments]
-        kinds = [
-            is_whole(self._dtype(place))
-            for position, place in enumerate(places)
-            if place is not None and position not in row.conditions
-        ]
-        whole = all(kinds) and (row.flags or is_whole(made)) and row.wholes is not None
+        whole = row.of_wholes([None if place is None else is_whole(self._dtype(place)) for place in places], made)
         given = [
             self._number(each, EXACT["whole" if whole else "float"]) if place is None else place
             for each, place in zip(arguments, places, strict=True)

@@ -26,7 +26,7 @@ from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
 from liveshape.run.pending import Pending
 from liveshape.run.results import DeviceTensor, ResidentOutput, Staging
-from liveshape.run.step_log import log_memory, log_submitted
+from liveshape.run.step_log import log_kernels, log_memory, log_submitted
 from liveshape.run.upload import stream
 from liveshape.run.weights import Weights, upload
 
@@ -65,6 +65,7 @@ class Executor:
             self._staging = Staging(device, plan.limits.half, plan.staging_bytes, plan.choices.transfers)
             self._held.callback(self._staging.free)
             self._reset()
+            log_kernels(plan)
             self.encoder.warm()
             log_memory(plan, sum(plan.memory.blocks[block] for block in self._weights.blocks))
         except BaseException:

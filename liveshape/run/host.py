@@ -23,6 +23,8 @@ from liveshape.plan.compiling import compile_optimized
 from liveshape.plan.plan import Choices, Plan
 from liveshape.run.arrays import as_dtype, numpy_dtype, stored
 
+Compile = Callable[[Graph, Limits, Choices | None], Plan]
+
 
 @dataclass(frozen=True)
 class Results:
@@ -123,13 +125,17 @@ def _broken(error: Exception) -> str:
     )
 
 
-def compile_with_host(graph: Graph, limits: Limits, choices: Choices | None = None) -> Plan:
+def compile_with_host(
+    graph: Graph, limits: Limits, choices: Choices | None = None, compiled: Compile = compile_optimized
+) -> Plan:
     """Compile a graph, with nodes that kernels refuse moved to the host where it supports all of them.
+
+    `compiled` is how: `compile` leaves the nodes that are there.
 
     Example: `compile_with_host(lower(program, "forward", {}), device.limits)`.
     """
     try:
-        return compile_optimized(graph, limits, choices)
+        return compiled(graph, limits, choices)
     except UnsupportedError as error:
         refused = {label for label, _ in error.details}
         instead = {node.index: find_on_host(node.name) for node in graph.nodes if node.label in refused}
@@ -141,7 +147,7 @@ def compile_with_host(graph: Graph, limits: Limits, choices: Choices | None = No
             nodes[index] = found.bind(index, node.label, node.args, node.sources)
         if not instead:
             raise
-    return compile_optimized(replace(graph, nodes=tuple(nodes)), limits, choices)
+    return compiled(replace(graph, nodes=tuple(nodes)), limits, choices)
 
 
 # Host operators by exported name.

@@ -11,6 +11,7 @@ from liveshape.errors import LiveshapeError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, PteFile
 from liveshape.formats.signature import DYNAMIC, STATIC, UNKNOWN
 from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.sources import operators_of
 from liveshape.graph.state import states_of
 from liveshape.graph.traits import Role
 from liveshape.lower.lowering import Problem, examine, simplified
@@ -73,6 +74,7 @@ class Report:
     largest_buffer: int
     kernels: int
     planned_nodes: int  # after fusion
+    fused: dict[str, int]  # how often operators of the file, joined by +, are one node
     classes: int  # equivalence classes of nodes that are planned together
     untried: int  # combinations of live sizes whose kernels are not precompiled
     state: tuple[str, ...]  # mutable buffers that persist between calls, such as KV caches
@@ -150,6 +152,7 @@ def report_of(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
         kernels=0 if compiled is None else len(compiled.kernels),
         classes=0 if compiled is None else len(compiled.classes),
         planned_nodes=0 if compiled is None else len(compiled.graph.nodes),
+        fused={} if compiled is None else _fused(compiled.graph),
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
@@ -200,6 +203,11 @@ def _baked(plan: Plan, inputs: Sequence[TensorInfo]) -> dict[str, dict[int, str]
 def _host(graph: Graph) -> list[HostNode]:
     found = [(node, find_on_host(node.name)) for node in graph.nodes if node.host]
     return [HostNode(node.label, node.name, by.library) for node, by in found if not isinstance(by, str)]
+
+
+def _fused(graph: Graph) -> dict[str, int]:
+    found = Counter(" + ".join(operators) for node in graph.nodes if len(operators := operators_of(node)) > 1)
+    return dict(found.most_common())
 
 
 def _state(plan: Plan) -> tuple[str, ...]:

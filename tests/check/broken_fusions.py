@@ -1,7 +1,8 @@
 """Fusions broken on purpose: fused nodes that read something else than the operators that they stand for.
 
-A mutant has two inputs of one shape swapped, a number changed, or a weight moved by half of its bytes. It counts if the
-whole program gives other bytes then. The check must name the node, as a fusion and not as an operator.
+A mutant has two inputs of one shape swapped, a number changed, a weight moved by half of its bytes, or another function
+in its expression. It counts if the whole program gives other bytes then. The check must name the node, as a fusion and
+not as an operator.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Node, Tensor, Value
 from liveshape.graph.constants import all_bytes
-from liveshape.lower.lowering import simplified
+from liveshape.graph.expression import Expression
+from liveshape.lower.lowering import optimized, simplified
+from liveshape.ops.composed import Composition
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
@@ -61,8 +64,37 @@ def llama() -> tuple[Graph, Inputs]:
     return graph, [[random.integers(0, 128, (1, rows)), np.zeros(1, np.int64)] for rows in (5, 1)]
 
 
+def curves() -> tuple[Graph, Inputs]:
+    """Two products with epilogues, one of them behind a view, and a tree of curves between, with a live number."""
+    random, chain = np.random.default_rng(0), Chain()
+    shape, flat = (1, 9, 32), (9, 32)
+    x, number = chain.input(shape), chain.scalar(given=True, value=2)
+    weights = [chain.constant(random.standard_normal((32, 32)).astype(np.float32)) for _ in range(2)]
+    first = chain.node("aten.linear.default", x, weights[0], None, chain.tensor(shape))
+    bent = chain.node("aten.gelu.default", first, "tanh", chain.tensor(shape))
+    total = chain.node("aten.add.Tensor", bent, x, 1, chain.tensor(shape))
+    less = chain.node("aten.sub.Scalar", x, number, 1, chain.tensor(shape))
+    curve = chain.node("aten.sigmoid.default", less, chain.tensor(shape))
+    mixed = chain.node("aten.mul.Tensor", curve, x, chain.tensor(shape))
+    rows = chain.node("aten.view_copy.default", mixed, (-1, 32), chain.tensor(flat))
+    product = chain.node("aten.mm.default", rows, weights[1], chain.tensor(flat))
+    back = chain.node("aten.view_copy.default", product, (1, -1, 32), chain.tensor(shape))
+    ratio = chain.node("aten.div.Scalar", back, 1.5, chain.tensor(shape))
+    last = chain.node("aten.sub.Tensor", ratio, total, 1, chain.tensor(shape))
+    calls = [[random.standard_normal((1, rows, 32)).astype(np.float32), rows] for rows in (9, 1)]
+    return chain.graph(total, mixed, last), calls
+
+
 def mutants_of(node: Node) -> Iterator[tuple[str, Node]]:
     """The node with one thing broken, of each kind that it has."""
+    for place, argument in enumerate(node.args[:-1]):
+        # Rows of operands and of numbers.
+        if isinstance(argument, tuple) and not isinstance(argument, str):
+            inner = replace(node, args=(*argument, node.args[-1]), mutates=())
+            for kind, mutant in mutants_of(inner):
+                yield kind, replace(node, args=(*node.args[:place], mutant.args[:-1], *node.args[place + 1 :]))
+        for mutated in _other_function(argument):
+            yield "a function", replace(node, args=(*node.args[:place], mutated, *node.args[place + 1 :]))
     tensors = [
         (place, each)
         for place, each in enumerate(node.args[:-1])
@@ -83,6 +115,20 @@ def mutants_of(node: Node) -> Iterator[tuple[str, Node]]:
             moved = replace(each, constant=memoryview(np.roll(raw, len(raw) // 8 * 4).tobytes()))
             yield "a weight", replace(node, args=(*node.args[:place], moved, *node.args[place + 1 :]))
             break
+
+
+_OTHERS = {"add": "sub", "sub": "add", "mul": "maximum", "div": "mul", "sigmoid": "tanh", "gelu_tanh": "silu"}
+
+
+def _other_function(argument: Any) -> Iterator[Any]:
+    """The expression of a fused node with each of its calls another one in turn."""
+    if isinstance(argument, Composition):
+        yield from (replace(argument, expression=each) for each in _other_function(argument.expression))
+    if isinstance(argument, Expression):
+        for place, call in enumerate(argument.calls):
+            if call.function in _OTHERS:
+                other = replace(call, function=_OTHERS[call.function])
+                yield replace(argument, calls=(*argument.calls[:place], other, *argument.calls[place + 1 :]))
 
 
 def with_node(graph: Graph, node: Node) -> Graph:
@@ -107,7 +153,7 @@ def results(graph: Graph, calls: Inputs) -> list[bytes]:
 def verdicts(graph: Graph, calls: Inputs) -> Iterator[FusionVerdict]:
     """Every mutant that counts, of the first fused node of each operator."""
     device = open_device()
-    fused = simplified(graph, device.limits)
+    fused = optimized(simplified(graph, device.limits), device.limits)
     unfused = {(node.name, node.args) for node in graph.nodes}
     first = {node.name: node for node in reversed(fused.nodes) if (node.name, node.args) not in unfused}
     right = results(fused, calls)

@@ -28,6 +28,7 @@ from liveshape.check.references import kept
 from liveshape.check.sweeps import LiveCall, Sweep, load_sweeps, save_sweeps
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
 from liveshape.ops import OPS
 from liveshape.ops.registry import defined_by
 from liveshape.plan.compiling import compile
@@ -72,6 +73,11 @@ NO_SWEEP = {
         ),
         "random: nobody can foresee its results",
     ),
+    "liveshape.permuted_view": "a view: nothing runs",
+    "liveshape.attention": "et_vk.sdpa with masks and groups; that has sweeps of its kernels",
+    "liveshape.layer_norm": "aten.native_layer_norm without its statistics",
+    "liveshape.group_norm": "aten.native_group_norm without its statistics",
+    "liveshape.batch_norm": "aten._native_batch_norm_legit_no_training without its statistics",
     "liveshape.unpack_tables": "cuts an array of the batch engine by five live sizes; no arithmetic",
     "liveshape.quantize_rows": "its bytes are in an order of their own, seen in the layers that read them",
     "liveshape.residual_quantized_linear_q4gsw": "gives such bytes; liveshape.residual_linear_q4gsw has its products",
@@ -249,8 +255,11 @@ def _drawn(spec: Any, generator: np.random.Generator) -> Any:
 
 
 def without_sweep(sweeps: Sequence[Sweep]) -> set[str]:
-    """The first name of every operator that has a kernel and no sweep."""
-    done = {sweep.node.run for sweep in sweeps}
+    """The first name of every operator that has a kernel and no sweep.
+
+    Fused expressions and epilogues are of operators that have sweeps, and of nothing else.
+    """
+    done = {*(sweep.node.run for sweep in sweeps), *(OPS[name].run for name in (POINTWISE, COMPOSED))}
     names = {entry.run: name for name, entry in reversed(OPS.items()) if described(entry).kernels}
     return {name for run, name in names.items() if run not in done}
 

@@ -30,7 +30,7 @@ from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
 from liveshape.tools.commands.check import calls_of as calls_of_program
 from liveshape.tools.commands.check import checked
-from tests.check.broken_fusions import gated, llama
+from tests.check.broken_fusions import curves, gated, llama
 from tests.check.broken_fusions import verdicts as fusion_verdicts
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
@@ -211,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     named_count = sum(verdict.named for verdict in verdicts)
     print(f"{named_count} of {len(verdicts)} mutants named; {len(alarms)} of {right} right operators named")
     print(f"no reference: {len(unknown)}: {', '.join(unknown)}")
-    of_fusions = [verdict for made in (gated, llama) for verdict in fusion_verdicts(*made())]
+    of_fusions = [verdict for made in (curves, gated, llama) for verdict in fusion_verdicts(*made())]
     for row_of in of_fusions:
         print(f"{row_of.operator:56}{row_of.kind:58}{'yes' if row_of.named else 'NO'}", flush=True)
     fusions_named = sum(verdict.named for verdict in of_fusions)

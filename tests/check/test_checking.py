@@ -15,11 +15,14 @@ from liveshape.check.checking import Check
 from liveshape.check.differences import difference
 from liveshape.check.findings import FUSION, OPERATOR, PLAN, PROGRAM, REPEATED, Found
 from liveshape.check.meanings import TWICE
+from liveshape.check.node_arguments import read
+from liveshape.check.references import expected
 from liveshape.device.backends import open_device
 from liveshape.errors import FormatError, InputError
 from liveshape.graph import Graph, Tensor
 from liveshape.kernels import Variant
 from liveshape.ops import OPS
+from tests.check.broken_fusions import curves
 from tests.support.chains import Chain
 
 ROWS, DEPTH, COLUMNS, GROUP = 19, 64, 24, 32
@@ -121,6 +124,60 @@ def test_a_broken_fusion_is_told_from_a_broken_operator(broken: Callable[[str, s
     first, *others = found_in(graph, (ROWS,)).divergences
     assert (first.kind, first.operator) == (FUSION, "liveshape.residual_linear_q4gsw")
     assert [each.kind for each in others] == [PROGRAM]
+
+
+def test_a_broken_epilogue_is_named_with_the_nodes_inside_and_replayed(
+    broken: Callable[[str, str, str], None], tmp_path: Path
+) -> None:
+    """The expression of a fused node is generated text as any other; the case of one goes to a file and back."""
+    graph, calls = curves()
+    broken("matmul/lane_tiles + gelu", "1.0 + library_hyperbolic", "1.5 + library_hyperbolic")
+    device = open_device()
+    device._pipelines.clear()
+    check = Check(graph, device, device.limits)
+    check.call(calls[0])
+    check.close()
+    first = next(each for each in check.found.divergences if each.kind == FUSION)
+    assert first.operator == "liveshape.composed"
+    assert all(part in first.node for part in ("aten.linear.default (node 0)", "aten.add.Tensor (node 2)"))
+    assert "gelu_tanh+add" in first.kernels[0]
+    assert not any(each.kind == OPERATOR for each in check.found.divergences)
+    assert first.case is not None
+    first.case.save(tmp_path / "case.npz")
+    _, found = Case.load(tmp_path / "case.npz").replay(device)
+    assert [each for each in found.values() if each is not None] == [first.difference]
+
+
+def test_what_a_fused_node_means_is_what_its_nodes_mean() -> None:
+    """By the table of functions, the reference of the anchor, and the views between."""
+    graph, calls = curves()
+    device = open_device()
+    check = Check(graph, device, device.limits)
+    for inputs in calls:
+        check.call(inputs)
+        known = {**check.known}
+        for node in check.fused.nodes:
+            if not node.alias:
+                found = expected(node, known, {})
+                assert all(difference(found[value], known[value], "float32") is None for value in node.written), node
+    check.close()
+    assert check.found.right
+    assert len(check.found.fused) == 3
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"Expression": [{"row": ["int7"]}, {"row": []}, {"row": [{"Applied": ["neg", {"row": [0]}, "int32"]}]}]},
+        {"Expression": [{"row": ["int32"]}, {"row": []}, {"row": [{"Applied": ["neg", {"row": [1]}, "int32"]}]}]},
+        {"Expression": [{"row": ["int32"]}, {"row": []}, {"row": []}]},
+        {"Anchor": ["no.such", {"row": []}, "float32", {"row": []}]},
+    ],
+    ids=["dtype", "argument", "no calls", "operator"],
+)
+def test_a_fused_node_of_a_damaged_case_is_refused(argument: Any) -> None:
+    with pytest.raises(FormatError):
+        read(argument, [])
 
 
 def test_a_kernel_that_changes_its_mind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

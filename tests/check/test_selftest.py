@@ -276,13 +276,13 @@ def test_the_command_ends_in_a_table_and_a_file(
 
 def test_the_command_names_what_failed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    with broken("elementwise/swiglu", " * ", " + "):
+    with broken("pointwise/sigmoid+mul+mul", " * x1", " + x1"):
         assert main(["check", "--selftest", "--only", SOME, "--report", str(file)]) == 1
         out = " ".join(capsys.readouterr().out.split())
         assert main(["check", "--selftest", "--only", SOME, "--report", str(file), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == json.loads(file.read_text())
     assert "liveshape.swiglu, swiglu float32 12: its values differ from torch's" in out
-    assert "kernels elementwise/swiglu<" in out
+    assert "kernels pointwise/sigmoid+mul+mul<" in out
     failures = json.loads(file.read_text())["failures"]
     assert {failure["sweep"] for failure in failures} >= {sweep.name for sweep in full(SOME)}
     assert all(failure["difference"]["wrong"] > 0 for failure in failures)

@@ -101,6 +101,15 @@ def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pyte
     assert "2 nodes after fusion, planned as 2 classes" in out
 
 
+def test_inspect_shows_what_was_fused(capsys: Capture) -> None:
+    document = json.loads(call(capsys, "inspect", "demo", "--json")[1])
+    fused = document["methods"][0]["fused"]
+    assert any("aten.linear.default" in each and "aten.add.Tensor" in each for each in fused), fused
+    _, out, _ = call(capsys, "inspect", "demo")
+    assert "forward: operators that are one node" in out
+    assert all(each in " ".join(out.split()) for each in fused)
+
+
 @pytest.mark.usefixtures("no_adapter")
 def test_inspect_needs_no_gpu(capsys: Capture) -> None:
     code, out, _ = call(capsys, "inspect", several())

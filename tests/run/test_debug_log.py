@@ -21,14 +21,18 @@ from liveshape.device.backends import open_device
 from tests.support.chains import Chain, executor_of
 chain = Chain()
 x = chain.input((4, 8))
-executor = executor_of(chain.graph(chain.node("aten.relu.default", x, chain.tensor((4, 8)))), open_device())
+from liveshape.lower.lowering import optimized
+relu = chain.node("aten.relu.default", x, chain.tensor((4, 8)))
+positive = chain.node("aten.abs.default", x, chain.tensor((4, 8)))
+graph = chain.graph(relu, chain.node("aten.add.Tensor", positive, x, 1, chain.tensor((4, 8))))
+executor = executor_of(optimized(graph, open_device().limits), open_device())
 executor.execute([np.ones((3, 8), np.float32)])
 """
 TOLD = {
     "device": ("through", "blocks in all"),
-    "steps": ("call 1: input 0 (3, 8); 1 commands", "read after"),
+    "steps": ("call 1: input 0 (3, 8); 2 commands", "read after"),
     "plans": ("aten.relu.default (node 0) (live: input 0 (3, 8))",),
-    "shaders": ("@compute",),
+    "shaders": ("@compute", "pointwise/abs+add", "add(abs(x0), x0)"),
 }
 
 

@@ -1,13 +1,13 @@
 """What operators of aten give, in numpy and in float64, for a check where torch is not installed; a file per family.
 
-A function takes the arguments of a node, tensors as arrays at their live shapes. Operators that have none here are
-counted and named by the check.
+A function takes the arguments of a node, tensors as arrays at their live shapes. Pointwise operators are not here: they
+are evaluated as the expressions that they declare. Operators that have none are counted and named by the check.
 """
 
 from __future__ import annotations
 
 from liveshape.check.numpy_references import (
-    elementwise_references,
+    creation_references,
     image_references,
     movement_references,
     product_references,
@@ -16,7 +16,7 @@ from liveshape.check.numpy_references import (
 from liveshape.check.numpy_references.reference_table import NUMPY, base_name
 
 FAMILIES = (
-    elementwise_references,
+    creation_references,
     image_references,
     movement_references,
     product_references,

@@ -194,6 +194,9 @@ def _print(report: Report, target: Target) -> None:
     if report.host:
         listing = [(each.node, each.library) for each in report.host]
         print_table(f"\n{report.name}: no kernel, the device waits for the host", ("node", "computed by"), listing)
+    if report.fused:
+        one_node = list(report.fused.items())
+        print_table(f"\n{report.name}: operators that are one node", ("fused", "count"), one_node)
     constants = report.constants
     largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
     print_text(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")

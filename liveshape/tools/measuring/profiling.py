@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from liveshape.device.protocol import Clock, Command, Span, Watched
+from liveshape.graph.sources import operators_of
+from liveshape.ops.composed import has_expression
 from liveshape.plan.cost import Cost, costs
 from liveshape.plan.layers import layers_of
 from liveshape.run.executor import Executor
@@ -196,7 +198,8 @@ def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[C
             node = nodes[command.origin[0]]
             kernel = command.label.rpartition(" ")[2]
             layer, sources = layers[node.index] if layers else "", tuple(map(str, node.sources))
-            yield Executed(kernel, node.name, node.label, node.index, layer, sources, cost, begin, end)
+            operator = " + ".join(operators_of(node)) if has_expression(node) else node.name
+            yield Executed(kernel, operator, node.label, node.index, layer, sources, cost, begin, end)
 
 
 @contextmanager

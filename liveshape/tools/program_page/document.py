@@ -14,7 +14,7 @@ from typing import Any
 from liveshape.formats.signature import Signature
 from liveshape.graph import Graph, Node, Tensor, Value
 from liveshape.graph.elements import prod, storage_bytes
-from liveshape.graph.sources import NodeSource
+from liveshape.graph.sources import NodeSource, operators_of
 from liveshape.graph.state import states_of
 from liveshape.lower.problems import Problem
 from liveshape.plan.layers import layers_of
@@ -220,7 +220,7 @@ class _Method:
         none = "" if self.plan is None or self._has_kernel(node) else without_kernel(node)
         row = {
             "operator": node.name,
-            "label": short_name(node.name),
+            "label": " + ".join(dict.fromkeys(map(short_name, operators_of(node)))),
             "arguments": arguments,
             "slots": slots,
             "none": none,

@@ -1,6 +1,7 @@
 // GEMM for a device with few threads, whose loads and barriers are expensive and whose shuffles are not: a workgroup is one
 // subgroup, and a tile of sums lies in registers. A lane sums four columns of SHARES * WG rows. It loads four of the depth
 // of these columns, and of the rows its share, which all lanes get by shuffles.
+// composable: a sum is stored once.
 // unchecked: rows and columns behind the last are loaded like it, and the depth ends where it ends.
 // T: f32, f16
 override WG: u32 = 8; // the size of a subgroup

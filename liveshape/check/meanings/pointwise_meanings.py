@@ -1,0 +1,155 @@
+"""What expressions mean, by the table of pointwise functions: in numpy and in float64, or in another library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from liveshape.check.kept_elements import kept
+from liveshape.check.meanings.meaning_table import meaning
+from liveshape.graph import Node, Tensor
+from liveshape.graph.expression import Expression, is_whole
+from liveshape.kernels.pointwise_table import FUNCTIONS
+from liveshape.ops.pointwise import built
+
+
+def evaluated(library: Any, expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    """An expression of arrays of a library, every call of it kept in the dtype that the file has for it.
+
+    Beside its functions the library has `floats` and `wholes`, which convert, `truth`, and `kept`, which rounds.
+
+    >>> from liveshape.graph.expression import Applied
+    >>> negative = Expression(("float32",), (), (Applied("neg", (0,), "float32"),))
+    >>> evaluated(NUMPY_FUNCTIONS, negative, [np.array([1.5])], [])
+    array([-1.5], dtype=float32)
+    """
+    values = [*operands, *numbers]
+    for call in expression.calls:
+        function = FUNCTIONS[call.function]
+        whole = function.of_wholes([is_whole(expression.dtype_of(place)) for place in call.arguments], call.dtype)
+        given = []
+        for position, place in enumerate(call.arguments):
+            condition = position in function.conditions
+            convert = library.truth if condition else library.wholes if whole else library.floats
+            given.append(convert(values[place]))
+        values.append(library.kept(function.meaning(library, *given), call.dtype))
+    return values[-1]
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor of a node at a call."""
+
+    name: str
+    dtype: str
+    array: Any
+
+
+def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
+    """What a pointwise operator gives: the expression that it declares, of arrays in the place of its tensors.
+
+    Example: `by_expression(NUMPY_FUNCTIONS, node, [np.ones(3), 2.0])`.
+    """
+
+    def operand(argument: Any, array: Any) -> Any:
+        if isinstance(argument, tuple):
+            return tuple(operand(one, other) for one, other in zip(argument, array, strict=True))
+        # A complex number is computed as a real one is.
+        kind = argument.dtype.replace("complex64", "float32") if isinstance(argument, Tensor) else ""
+        return _Operand(argument.name, kind, array) if kind else array
+
+    define, out = node.traits.pointwise, node.args[-1]
+    assert define is not None
+    inputs = [operand(argument, array) for argument, array in zip(node.args, arguments, strict=False)]
+    made = built(define, inputs, out.dtype.replace("complex64", "float32"))
+    return evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)
+
+
+@meaning("liveshape.pointwise")
+def _fused(expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+    with np.errstate(all="ignore"):
+        return [evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)]
+
+
+class NumpyFunctions:
+    """numpy's functions, and those of the table that it lacks."""
+
+    eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def floats(self, x: Any) -> Any:
+        array = np.asarray(x)
+        return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+    def wholes(self, x: Any) -> Any:
+        return np.asarray(x).astype(np.int64)
+
+    def truth(self, x: Any) -> Any:
+        return np.asarray(x) != 0
+
+    def kept(self, x: Any, dtype: str) -> Any:
+        array = np.asarray(x)
+        return array if array.dtype.kind == "c" else kept(array, dtype)
+
+    def logit(self, x: Any) -> Any:
+        return np.log(x / (1 - x))
+
+    def erf(self, x: Any) -> Any:
+        return _each(math.erf, x)
+
+    def erfc(self, x: Any) -> Any:
+        return _each(math.erfc, x)
+
+    def erfinv(self, x: Any) -> Any:
+        return _each(_erfinv, x)
+
+    def lgamma(self, x: Any) -> Any:
+        return _each(_lgamma, x)
+
+    def digamma(self, x: Any) -> Any:
+        return _each(_digamma, x)
+
+
+NUMPY_FUNCTIONS = NumpyFunctions()
+
+
+def _each(function: Callable[[float], float], x: Any) -> Any:
+    return np.vectorize(function, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, np.float64)
+
+
+def _erfinv(x: float) -> float:
+    if abs(x) == 1:
+        return math.copysign(math.inf, x)
+    if not abs(x) < 1:
+        return math.nan
+    return math.copysign(NormalDist().inv_cdf((1 + abs(x)) / 2) / math.sqrt(2), x)
+
+
+def _lgamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # a pole, or beyond what a float holds
+        return math.inf
+
+
+def _digamma(x: float) -> float:
+    if x == 0:
+        return math.copysign(math.inf, -x)
+    if not math.isfinite(x):
+        return x if x > 0 else math.nan
+    if x < 0:
+        return math.nan if x == math.floor(x) else _digamma(1 - x) - math.pi / math.tan(math.pi * x)
+    total = 0.0
+    while x < 10:
+        total -= 1 / x
+        x += 1
+    square = 1 / (x * x)
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
+    return total + math.log(x) - 0.5 / x - series
