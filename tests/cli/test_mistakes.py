@@ -20,6 +20,7 @@ import liveshape
 from liveshape import packages
 from liveshape.cli import main
 from liveshape.errors import InputError, LiveshapeError, ShapeError
+from liveshape.tools.web_page.web_runtime import _NEEDED
 from tests.cli.calls import Capture
 from tests.support.chat_model import write_folder_model, write_gguf_model
 
@@ -73,7 +74,8 @@ COMMANDS: list[tuple[str, int, tuple[str, ...]]] = [
     ("export pointer.gguf -o out", USAGE, ("a Git LFS pointer",)),
     ("export text.txt -o out", USAGE, ("text.txt is not of a kind that can be exported", "module:function")),
     ("export empty -o out", USAGE, ("empty has no config.json", "it is empty")),
-    ("web page.gguf -o out", USAGE, ("a web page in place of the file",)),
+    ("web page.gguf -o out --runtime runtime", USAGE, ("a web page in place of the file",)),
+    ("web story -o out --runtime empty", USAGE, ("--runtime empty has no runtime for pages", "make web")),
     ("bench pointer.gguf", USAGE, ("a Git LFS pointer",)),
     ("generate several -p hi", USAGE, ("several has 2 GGUF files: name one of them",)),
     # Numbers and choices
@@ -236,6 +238,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_bytes(content)
     for name in ("empty", "several"):
         (folder / name).mkdir()
+    for name in _NEEDED:  # a runtime that nothing comes to load
+        (folder / "runtime" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "runtime" / name).touch()
     for name in ("a", "b"):
         shutil.copy(folder / "model.gguf", folder / "several" / f"{name}.gguf")
     for name in ("pointed", "halved", "sharded", "unended", "bare"):
