@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph import Limits, Node, Shape, Tensor
+from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.lower.def_use import DefUse
 
@@ -48,3 +49,13 @@ def exact(*tensors: Tensor) -> bool:
     Not so for halves: NVIDIA's compiler skips the rounding in between, which is closer to the truth and not the same.
     """
     return all(tensor.dtype == "float32" for tensor in tensors)
+
+
+def merged_constant(tensors: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
+    """One constant of several: single slices of an axis interleaved, or concatenated along it."""
+    data = [tensor.constant for tensor in tensors if tensor.constant is not None]
+    runs = [
+        len(each) // prod(tensor.max_shape[: axis + interleaved]) for each, tensor in zip(data, tensors, strict=True)
+    ]
+    name = " + ".join(tensor.name for tensor in tensors)
+    return Tensor(name, tensors[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))
