@@ -1,6 +1,6 @@
-"""What follows a convolution: its batch norm, folded into its weight and its bias, and the clamp that an activation is.
+"""The batch norm of a convolution, folded into its weight and its bias: a factor and an addend of each output channel.
 
-ExecuTorch fuses those that are in a delegate with their convolution, and it leaves convolutions of a batch outside.
+ExecuTorch folds those that are in a delegate with their convolution, and it leaves convolutions of a batch outside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from liveshape.graph.constants import Constant, ScaledConstant, all_bytes
 from liveshape.graph.elements import prod
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion, Replacement, exact
-from liveshape.lower.pattern_operators import BATCH_NORM, CLAMP, CLAMPED_CONVOLUTION, CONVOLUTION
+from liveshape.lower.pattern_operators import BATCH_NORM, CONVOLUTION
 
 _LARGEST = 3.4e38  # of float32
 
@@ -84,30 +84,9 @@ def _constant(name: str, shape: tuple[int, ...], data: Constant) -> Tensor:
     return Tensor(name, "float32", shape, constant=data)
 
 
-def _clamped(uses: DefUse, clamp: Node, limits: Limits) -> Sequence[Replacement]:
-    """y = convolution(x); out = relu(y), or a clamp by numbers of the file: one convolution, at its place."""
-    y, *bounds, out = clamp.args
-    layer = uses.producer.get(y)
-    if layer is None or layer.name not in CONVOLUTION or uses.only_consumer(y) is not clamp:
-        return ()
-    low, high = bounds or (0.0, None)
-    fixed = all(bound is None or isinstance(bound, (int, float)) for bound in (low, high))
-    # A clamp rounds nothing, and a sum that is rounded behind it gives the same as one that is before.
-    if not fixed or not uses.single_assignment(y, out) or (y.max_shape, y.dtype) != (out.max_shape, out.dtype):
-        return ()
-    return [Replacement(layer, CLAMPED_CONVOLUTION, (layer, clamp), (*layer.args[:-1], low, high, out))]
-
-
 FOLDED_NORMS = Fusion(
     "batch norm in the weight and the bias of its convolution",
     BATCH_NORM,
     tuple(sorted(CONVOLUTION)),
     _folded_norm,
-)
-
-CLAMPS = Fusion(
-    "ReLU, ReLU6 or another clamp in the epilogue of its convolution",
-    CLAMP,
-    (CLAMPED_CONVOLUTION,),
-    _clamped,
 )

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from liveshape import ops
-from liveshape.graph import Graph, Limits, Node, Tensor
+from liveshape.graph import Graph, Limits, Node, Shape, Tensor
+from liveshape.graph.constants import Interleaved
+from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
 from liveshape.lower.attention_patterns import ATTENTIONS
-from liveshape.lower.convolution_patterns import CLAMPS, FOLDED_NORMS
+from liveshape.lower.convolution_patterns import FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.layout_patterns import LAYOUTS
-from liveshape.lower.pattern import Fusion, Replacement, exact, fit, merged_constant
+from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
     ADD,
     ADD_RMS_NORM,
@@ -43,7 +45,6 @@ from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import NO_VALUES, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.result_patterns import FIRST_RESULTS
 from liveshape.lower.rewriting import rewritten, without_orphans
-from liveshape.lower.sibling_products import SIBLINGS
 from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
 
@@ -53,7 +54,7 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     Example: `fuse(graph, device.limits)`.
     """
     limits = limits or Limits()
-    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ATTENTIONS, SIBLINGS, FIRST_RESULTS):
+    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ATTENTIONS, FIRST_RESULTS):
         graph = applied(fusion, graph, limits)
     return graph
 
@@ -209,7 +210,6 @@ def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Rep
 FUSIONS = (
     *DEQUANTIZED_WEIGHTS,
     FOLDED_NORMS,
-    CLAMPS,
     Fusion(
         "SwiGLU, in the epilogue of its two linears if they are of 4 bits",
         frozenset({SIGMOID}),
@@ -300,11 +300,11 @@ def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved:
         return None
     x, weight, scales, group, bias, _ = layers[0]
     columns = sum(layer.weight.max_shape[0] for layer in layers)
-    weights = merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
+    weights = _merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
     by_group = scales.max_shape[:-1]
-    factors = merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
+    factors = _merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
     terms = [layer.bias for layer in layers if layer.bias is not None]
-    added = None if bias is None else merged_constant(terms, (columns,), 0, interleaved)
+    added = None if bias is None else _merged_constant(terms, (columns,), 0, interleaved)
     made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
     return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
 
@@ -320,6 +320,16 @@ def _with_values_apart(uses: DefUse, nodes: Sequence[Node], limits: Limits) -> _
     alike = len({term.dtype for term in terms}) < 2 and values.out.dtype == queries.out.dtype
     if not alike or len(terms) not in (0, 3) or not uses.unchanged(queries.x, nodes):
         return None
-    bias = merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
+    bias = _merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
     made = merged.made[:2] if bias is None else (*merged.made[:2], bias)
     return _Merged((*merged.args[:4], bias, values.weight, values.scales, values.group), made)
+
+
+def _merged_constant(tensors: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
+    """One constant of several: single slices of an axis interleaved, or concatenated along it."""
+    data = [tensor.constant for tensor in tensors if tensor.constant is not None]
+    runs = [
+        len(each) // prod(tensor.max_shape[: axis + interleaved]) for each, tensor in zip(data, tensors, strict=True)
+    ]
+    name = " + ".join(tensor.name for tensor in tensors)
+    return Tensor(name, tensors[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))

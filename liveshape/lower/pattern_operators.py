@@ -27,14 +27,6 @@ VIEW = "aten.view_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
 CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
-CLAMPED_CONVOLUTION = "et_vk.conv_with_clamp.default"
-CLAMP = frozenset(
-    {
-        *("aten.relu.default", "aten::relu.out"),
-        *("aten.hardtanh.default", "aten::hardtanh.out"),
-        *("aten.clamp.default", "aten::clamp.out"),
-    }
-)
 BATCH_NORM = frozenset(
     {"aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out"}
 )
@@ -94,7 +86,7 @@ VIEWS = frozenset(name for name, entry in OPS.items() if entry.run is OPS[VIEW].
 MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
 ADDMM = spelled("addmm")
 # Whose result has the shape of the first argument, or that to which all of them broadcast
-OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "native_layer_norm") | {"liveshape.layer_norm"}
+OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "native_layer_norm")
 REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
 # Attention
 SOFTMAXES = spelled("_softmax")

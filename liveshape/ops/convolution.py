@@ -151,7 +151,11 @@ class Layer(NamedTuple):
 
 
 @op(
-    "aten.convolution.default", "aten::convolution.out", rows=first_axis("x", rank="weight"), product=Product(convolved)
+    "aten.convolution.default",
+    "aten::convolution.out",
+    rows=first_axis("x", rank="weight"),
+    product=Product(convolved),
+    epilogues=True,
 )
 def convolution(
     x: LiveTensor,
@@ -170,7 +174,12 @@ def convolution(
     )
 
 
-@op("et_vk.conv_with_clamp.default", rows=first_axis("x", rank="weight"), product=Product(convolved))
+@op(
+    "et_vk.conv_with_clamp.default",
+    rows=first_axis("x", rank="weight"),
+    product=Product(convolved),
+    epilogues=True,
+)
 def conv_with_clamp(
     x: LiveTensor,
     weight: LiveTensor,

@@ -1,8 +1,9 @@
-"""Batch norms and clamps fused into their convolutions, at every live batch: norms as close to float64 as the two
-operators, clamps with their very bytes."""
+"""What follows convolutions, fused, at every live batch: norms as close to float64 as the two operators, residuals and
+activations with the very bytes of these."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from liveshape.device.backends import open_device
 from liveshape.graph.constants import ScaledConstant, all_bytes
 from liveshape.lower.fusion import fuse
-from liveshape.plan.compiling import compile
+from liveshape.plan.compiling import compile, compile_optimized
 from liveshape.run import arrays
 from liveshape.run.arrays import stored_pieces
 from liveshape.run.executor import Executor
@@ -100,29 +101,34 @@ def test_batch_norms_are_folded(name: str) -> None:
         assert errors[1] <= 1.25 * errors[0] + 1e-9
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize(
-    ("operator", "bounds"),
-    [("aten.relu.default", ()), ("aten::hardtanh.out", (0.0, 6.0)), ("aten.clamp.default", (None, 0.25))],
-)
-def test_clamps_give_the_very_bytes_of_two_operators(operator: str, bounds: tuple[Any, ...], dtype: str) -> None:
-    chain = Chain()
-    x = chain.input((BATCH, CHANNELS, SIDE, SIDE), dtype)
-    weight = np.random.default_rng(0).standard_normal((4, CHANNELS, 3, 3)).astype(dtype)
-    outs = [chain.tensor((BATCH, 4, SIDE, SIDE), dtype) for _ in range(2)]
-    more = (1, 1), (1, 1), (1, 1), False, (0, 0), 1
-    chain.node(CONVOLUTION, x, chain.constant(weight), None, *more, outs[0])
-    chain.node(operator, outs[0], *bounds, outs[1])
-    graphs = chain.graph(outs[1]), fuse(chain.graph(outs[1]))
-    assert [len(graph.nodes) for graph in graphs] == [2, 1]
+@pytest.mark.parametrize("threads", [0, 256], ids=["few threads", "many threads"])
+@pytest.mark.parametrize("groups", [1, 2, CHANNELS])
+def test_a_residual_and_its_activation_are_the_epilogue(groups: int, threads: int) -> None:
+    """out = relu(convolution(x) + residual), with the very bytes of three operators."""
     device = open_device()
-    executors = [Executor(compile(graph, device.limits), device) for graph in graphs]
+    if threads:
+        device = open_device(limits=replace(device.limits, max_invocations=threads, max_cooperating_threads=threads))
+    chain, shape = Chain(), (BATCH, 36, SIDE, SIDE)
+    x, residual = chain.input((BATCH, CHANNELS, SIDE, SIDE)), chain.input(shape)
+    weight = np.random.default_rng(0).standard_normal((36, CHANNELS // groups, 3, 3)).astype(np.float32)
+    outs = [chain.tensor(shape) for _ in range(3)]
+    chain.node(CONVOLUTION, x, chain.constant(weight), None, (1, 1), (1, 1), (1, 1), False, (0, 0), groups, outs[0])
+    chain.node("aten.add.Tensor", outs[0], residual, 1, outs[1])
+    chain.node("aten.relu.default", *outs[1:])
+    graph = chain.graph(outs[2])
+    plans = compile(graph, device.limits), compile_optimized(graph, device.limits)
+    assert [len(plan.graph.nodes) for plan in plans] == [3, 1]
+    executors = [Executor(plan, device) for plan in plans]
     for batch in (BATCH, 1, 3):
-        image = np.random.default_rng(batch).standard_normal((batch, CHANNELS, SIDE, SIDE)).astype(dtype)
-        image[0, 0, 0, 0] = np.nan
-        first, second = (executor.execute([image])[0] for executor in executors)
-        assert first.tobytes() == second.tobytes()
-        assert np.isnan(first).any()
+        random = np.random.default_rng(batch)
+        inputs = [random.standard_normal((batch, *value.max_shape[1:])).astype(np.float32) for value in (x, residual)]
+        inputs[0][0, 0, 0, 0] = np.nan
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append(executor.execute(inputs)[0])
+        assert results[0].tobytes() == results[1].tobytes()
+        assert np.isnan(results[0]).any()
 
 
 def test_factors_are_those_of_channels_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 // Split-K of a convolution: sums the partial sums of its splits.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 64;
 override BIAS: bool = false;

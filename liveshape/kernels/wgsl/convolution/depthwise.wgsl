@@ -1,5 +1,6 @@
 // A convolution in which every output channel sees one input channel: a thread takes four neighbours of a row of
 // outputs and one channel, and reads of each row of the input once what these four have in common.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 64;
 override BIAS: bool = false;

@@ -2,6 +2,7 @@
 // expensive and whose shuffles are not: a workgroup is one subgroup in one channel. A lane has a block of four by four
 // neighbours, and reads each row of the input once for all of them. It loads a few of the taps, which all lanes get by
 // shuffles.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 8; // the size of a subgroup
 override BIAS: bool = false;

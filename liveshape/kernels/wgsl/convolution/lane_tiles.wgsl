@@ -2,6 +2,7 @@
 // workgroup is one subgroup, and a tile of sums lies in registers. A lane has TILE_ROWS output channels of four pixels.
 // It loads these four for each step of the depth, and of the weights its share, which all lanes get by shuffles.
 // Taps are the outer loop: whether one is inside of the image is asked once for all channels.
+// composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 8; // the size of a subgroup, at least 4
 override TILE_ROWS: u32 = 16; // 4, 8 or 16

@@ -5,6 +5,7 @@
 // channel, and a column, a pixel of the input, becomes a block of the output.
 // scratch image, weight, factors, image_factor
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
+// composable: a sum is stored once.
 // TOut: f32, f16
 // T: f32, f16
 override WG: u32 = 128;
