@@ -26,11 +26,15 @@ class Scratch:
 @dataclass(frozen=True)
 class Prepacked:
     """Yielded by an operator that wants a constant in a layout of its own: memory that outlives calls comes back, or
-    None where `source` is not constant. Ask before any routing."""
+    None where `source` is not constant. Ask before any routing.
+
+    One that is `alone` is all that the operator reads of its source from load on: where no other node reads that, it
+    leaves the device. Ask so only where the source takes one binding."""
 
     source: LiveTensor
     dtype: str
     max_shape: Shape
+    alone: bool = False
 
 
 @dataclass(frozen=True)

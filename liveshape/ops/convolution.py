@@ -242,9 +242,9 @@ def _halves(layer: Layer, limits: Limits) -> Generator[Memory, Any, Halves | Ima
     if layer.groups > 1 or (layer.window.transposed and layer.block is None):
         return None
     if layer.plain and layer.window.kernel == in_three(x.max_shape[2:]):
-        return (yield from halves_of(x, weight, out, limits))
+        return (yield from halves_of(x, weight, out, layer.rows, layer.depth, limits, transposed=True))
     if layer.plain and layer.pointwise:
-        return (yield from halves_of(weight, x, out, limits))
+        return (yield from halves_of(weight, x, out, prod(layer.outputs), layer.depth, limits, transposed=False))
     return (yield from image_halves_of(x, weight, out, layer.block, limits))
 
 

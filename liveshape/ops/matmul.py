@@ -11,7 +11,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import COMBINE, Halves, halves_of, matrix_product
 from liveshape.ops.operations import matrix
@@ -20,7 +20,7 @@ from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 from liveshape.ops.stages import ALL_UNITS
 
-Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
+Steps = Generator[Dispatch | Scratch | Prepacked | Prepack | GetLimits, Any, None]
 
 
 class Products(NamedTuple):
@@ -51,6 +51,7 @@ class ProductsByDepth(NamedTuple):
 
 
 FLOATS = ProductsByDepth.of_weight("floats")
+HALVES = ProductsByDepth.of_weight("halves")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
@@ -69,13 +70,17 @@ def product(
     rows: int,
     columns: int,
     depth: int,
+    *,
+    transposed: bool,
     **choices: Any,
 ) -> Steps:
     """As `routed_product`, with the scratch that it may need."""
     limits: Limits = yield GetLimits()
-    halves = yield from halves_of(x, weight, out, limits)
+    halves = yield from halves_of(x, weight, out, columns, depth, limits, transposed=transposed)
     sums = yield from partial_sums(x.max_shape[-1], out, limits)
-    yield from routed_product(x, weight, out, batch, rows, columns, depth, limits, halves, sums, **choices)
+    yield from routed_product(
+        x, weight, out, batch, rows, columns, depth, limits, halves, sums, transposed=transposed, **choices
+    )
 
 
 def depth_parts(depth: int, limits: Limits) -> int:
@@ -150,11 +155,15 @@ def routed_product(
         "CLAMP": CLAMP,
         "ADDEND": addend is not None,
     }
-    # An absent addend still needs a buffer in its place; the left factor is there and only read.
-    tensors = (out, x, x if addend is None else addend, weight, *scales)
     if halves is not None and gains_by_matrices(batch, rows, columns, depth):
         yield from matrix_product(x, weight, out, addend, halves, values, limits, transposed=transposed)
         return
+    stored, absent = weight, x
+    if halves is not None and halves.alone:
+        stored, transposed, kernels, scales = halves.right.halves, True, HALVES, (halves.right.factors,)
+        absent = halves.addend_of(x, out)
+    # An absent addend still needs a buffer in its place; the left factor is there and only read.
+    tensors = (out, x, absent if addend is None else addend, stored, *scales)
     values |= {"TRANSPOSED": transposed, **choices}
     parts = depth_parts(depth, limits)
     if parts > 1:

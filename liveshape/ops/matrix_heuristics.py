@@ -17,6 +17,7 @@ MATRIX_TILE_BYTES = 24576  # of workgroup memory: two factors of 128 by 32 halve
 LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
 MATRIX_SPLIT_DEPTH = 256  # of each split, at least
+FLOAT_SPLIT_DEPTH = 768  # of floats: below it another dispatch costs more than what is done meanwhile
 
 # Floats: both factors become halves first, which small products do not pay for. Sizes count by the power of two below
 # them, so that planning at the ends of its range finds what is to be compiled at load.
@@ -98,10 +99,26 @@ def matrix_tiles(
 
 
 def float_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
-    """Tiles of a product of floats, and split-K; what a step has beyond the depth is zeros."""
+    """Tiles of a convolution, and split-K; what a step has beyond the depth is zeros."""
     deep = depth > MATRIX_STEP
     tiles, splits = matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=MAX_FLOAT_SPLITS)
     return tiles | {"groups": tiles["groups"] * splits}, splits
+
+
+def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of a product of floats, and split-K; what a step has beyond the depth is zeros.
+
+    Low tiles, with a deep step, where others are too few: 128 x 2,304 x 768 in 12 us, not in 17.
+    """
+    deep = depth > MATRIX_STEP
+    small = batch * ceil_div(rows, SMALL_TILE) * ceil_div(columns, SMALL_TILE)
+    if small >= MULTIPROCESSORS or not limits.has_many_threads:
+        tiles, splits = matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=1)
+        return tiles, splits
+    step = DEEP_STEP if deep else MATRIX_STEP
+    count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
+    splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))
+    return tile_constants(LOW_TILE, SMALL_TILE, step, limits) | {"groups": count * splits}, splits
 
 
 def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:

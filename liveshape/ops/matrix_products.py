@@ -1,4 +1,5 @@
-"""Products of floats by matrix units: both factors become halves in scratch that layers share, then tiles of matrices.
+"""Products of floats by matrix units: both factors become halves, a constant right one at load, others in scratch that
+layers share, then tiles of matrices.
 
 Every row of the left factor and every column of the right one is divided by a power of two first, which is given back
 to its sums, so that no number is beyond the range of float16. Numbers that are float16 stay as they are.
@@ -9,59 +10,122 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
-from liveshape.graph import Limits
-from liveshape.graph.elements import prod
+from liveshape.graph import Limits, Tensor
+from liveshape.graph.elements import prod, storage_bytes
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Prepack, Prepacked, Scratch
 from liveshape.ops.matrix_heuristics import (
     MAX_FLOAT_SPLITS,
     MAX_MATRIX_SUMS,
     MIN_MATRIX_DEPTH,
     MIN_MATRIX_PRODUCTS,
-    float_matrix_tiles,
+    MIN_MATRIX_SIZE,
     halving_threads,
     matrix_shape,
+    product_matrix_tiles,
 )
 from liveshape.ops.shapes import ceil_div
 
-HALVES = Kernel.load("matmul/halves")
-MATRIX_TILES = Kernel.load("matmul/matrix_tiles")
+HALF_LINES = Kernel.load("matmul/half_lines")
+MATRIX_TILES = {
+    (left, depth): Kernel.load("matmul/matrix_tiles", LEFT=left, DEPTH=depth)
+    for left in ("lines", "halves")
+    for depth in ("whole", "splits")
+}
 COMBINE = Kernel.load("matmul/combine_splits")
 
 FOUR_THREADS = (2, 8, 32, 128)  # of four columns, each with one vector of the depth where there are enough
 LINE_THREADS = (8, 32, 128)  # of a line of the depth, each with up to LINE_EIGHTS vectors of it
 LINE_EIGHTS = 4
+MAX_PREPACKED = 64 << 20  # bytes of one weight that are kept as halves beside its floats
+MAX_SOURCE = 1 << 30  # bytes of floats that are on the device at once while they become halves
+
+
+AnyTensor = Tensor | LiveTensor
+
+
+class Lines(NamedTuple):
+    """Rows or columns of a factor as lines of halves, and what each was divided by."""
+
+    halves: LiveTensor
+    factors: LiveTensor
 
 
 class Halves(NamedTuple):
-    """Scratch for both factors as halves, for what they were divided by, and for the partial sums of split-K."""
+    """Both factors as halves, and scratch for the partial sums of split-K."""
 
-    left: LiveTensor
-    right: LiveTensor
-    factors: LiveTensor
+    left: Lines | None  # none where rows are float16 in whole vectors at every live size
+    right: Lines
+    prepacked: bool
+    alone: bool  # whether halves are all that is left of the right factor
     sums: LiveTensor
+
+    def addend_of(self, x: LiveTensor, out: LiveTensor) -> LiveTensor:
+        """An absent addend still needs a buffer of its dtype in its place, which is there and only read."""
+        return x if x.dtype == out.dtype else self.right.factors
 
 
 def halves_of(
-    x: LiveTensor, weight: LiveTensor, out: LiveTensor, limits: Limits
-) -> Generator[Scratch, Any, Halves | None]:
-    """Scratch for a product that takes matrix units at some of its live sizes; None where it never does."""
-    if x.dtype != weight.dtype or x.dtype != out.dtype or matrix_shape(limits, x.dtype) is None:
+    x: LiveTensor, weight: LiveTensor, out: LiveTensor, columns: int, depth: int, limits: Limits, *, transposed: bool
+) -> Generator[Scratch | Prepacked | Prepack, Any, Halves | None]:
+    """Memory for a product that takes matrix units at some of its live sizes; None where it never does."""
+    alone = is_halves_alone(x, weight, out, columns, depth, limits)
+    alike = x.dtype == weight.dtype == out.dtype or (alone and x.dtype == "float16" and weight.dtype == out.dtype)
+    left, right = prod(x.max_shape), prod(weight.max_shape)
+    fits = max(halves_bytes(left), halves_bytes(right)) <= limits.max_binding_bytes
+    if not (alike and fits and _may_gain(x, weight, out, limits)):
         return None
-    left, right, results = (prod(tensor.max_shape) for tensor in (x, weight, out))
-    # Without knowing what is rows and what is depth: the three are (M K), (K N) and (M N), of a batch or of one.
-    if (
-        left * right * results < MIN_MATRIX_PRODUCTS**2
-        or max(map(halves_bytes, (left, right))) > limits.max_binding_bytes
-    ):
-        return None
+    prepacked: Lines | None = None
+    if weight.constant is not None:
+        if columns < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
+            return None
+        count = weight.numel // depth
+        nbytes = 16 * count * ceil_div(depth, 8)
+        halves = (yield Prepacked(weight, "int8", (nbytes,), alone)) if alone or nbytes <= MAX_PREPACKED else None
+        if halves is not None:
+            prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))))
+            yield Prepack(_half_lines(weight, prepacked, columns, depth, limits, transposed=transposed))
     return Halves(
-        (yield Scratch("int8", (halves_bytes(left),))),
-        (yield Scratch("int8", (halves_bytes(right),))),
-        (yield Scratch("float32", (most_lines(left) + most_lines(right),))),
-        (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * results),))),
+        None if alone and _is_lines(x, depth) else (yield from _scratch_of(left)),
+        prepacked or (yield from _scratch_of(right)),
+        prepacked is not None,
+        alone and prepacked is not None,
+        (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
     )
+
+
+def _scratch_of(count: int) -> Generator[Scratch, Any, Lines]:
+    """For a factor of so many numbers, whatever its depth is."""
+    halves: LiveTensor = yield Scratch("int8", (halves_bytes(count),))
+    factors: LiveTensor = yield Scratch("float32", (most_lines(count),))
+    return Lines(halves, factors)
+
+
+def _is_lines(x: LiveTensor, depth: int) -> bool:
+    """Whether the rows of a left factor are halves in whole vectors."""
+    return x.dtype == "float16" and depth % 8 == 0
+
+
+def is_halves_alone(x: AnyTensor, weight: AnyTensor, out: AnyTensor, columns: int, depth: int, limits: Limits) -> bool:
+    """Whether all kernels of a product read a constant weight as halves, so that it is on the device as nothing else.
+
+    All of these take a left factor of float16 as well, beside a weight and a result of float32.
+    """
+    nbytes = storage_bytes(weight.dtype, columns * depth, limits.half)
+    whole = prod(weight.max_shape) == columns * depth and depth % 8 == 0 and nbytes <= MAX_SOURCE
+    large = columns >= MIN_MATRIX_SIZE and depth >= MIN_MATRIX_DEPTH and _may_gain(x, weight, out, limits)
+    fits = nbytes <= min(limits.max_binding_bytes, limits.max_buffer_bytes)
+    return weight.constant is not None and large and whole and fits
+
+
+def _may_gain(x: AnyTensor, weight: AnyTensor, out: AnyTensor, limits: Limits) -> bool:
+    """Whether a product is large enough for matrix units at its bound, and the device has them for it.
+
+    Without knowing what is rows and what is depth: the three are (M K), (K N) and (M N), of a batch or of one.
+    """
+    sizes = prod(prod(tensor.max_shape) for tensor in (x, weight, out))
+    return sizes >= MIN_MATRIX_PRODUCTS**2 and matrix_shape(limits, weight.dtype) is not None
 
 
 def most_lines(count: int) -> int:
@@ -87,38 +151,40 @@ def matrix_product(
 ) -> Iterator[Dispatch]:
     """out = alpha * x @ weight + beta * addend, as `values`, the Params of matmul/params.wgsl, have it."""
     batch, rows, columns, depth = (values[name] for name in ("batch", "rows", "columns", "depth"))
-    yield _half_factors(x, weight, halves, columns, depth, limits, transposed=transposed)
-    tiles, splits = float_matrix_tiles(batch, rows, columns, depth, limits)
-    # An absent addend still needs a buffer of its dtype in its place; the left factor is there and only read.
-    other = x if addend is None else addend
-    factors = (halves.right, halves.factors)
-    lines = {"right_lines": weight.numel // depth, "splits": splits}
+    if not halves.prepacked:
+        yield _half_lines(weight, halves.right, columns, depth, limits, transposed=transposed)
+    left = None if _is_lines(x, depth) else halves.left
+    if left is not None:
+        yield _half_lines(x, left, rows, depth, limits, transposed=True)
+    tiles, splits = product_matrix_tiles(batch, rows, columns, depth, limits)
+    other = halves.addend_of(x, out) if addend is None else addend
+    read = (x, other, *halves.right) if left is None else (left.halves, other, *halves.right, left.factors)
+    form = "halves" if left is None else "lines"
     if splits == 1:
-        yield MATRIX_TILES(out, halves.left, other, *factors, **values, **lines, **tiles)
+        yield MATRIX_TILES[form, "whole"](out, *read, **values, **tiles, splits=1)
         return
-    plain = values | {"alpha": 1.0, "beta": 0.0, "ADDEND": False, "CLAMP": False}
-    yield MATRIX_TILES(halves.sums, halves.left, halves.factors, *factors, **plain, **lines, **tiles)
+    kernel = MATRIX_TILES[form, "splits"]
+    plain = {name: values[name] for name in kernel.fields if name in values}
+    yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     count = batch * rows * columns
     yield COMBINE(out, halves.sums, other, **values, splits=splits, count=count, threads=count)
 
 
-def _half_factors(
-    x: LiveTensor, weight: LiveTensor, halves: Halves, columns: int, depth: int, limits: Limits, *, transposed: bool
+def _half_lines(
+    factor: LiveTensor, lines: Lines, columns: int, depth: int, limits: Limits, *, transposed: bool
 ) -> Dispatch:
-    """Both factors as halves, in one dispatch."""
-    threads = halving_threads(limits)
-    wanted = next((count for count in LINE_THREADS if 8 * LINE_EIGHTS * count >= depth), LINE_THREADS[-1])
-    line_threads = min(wanted, threads)
-    wanted = next((count for count in FOUR_THREADS if 8 * count >= depth), FOUR_THREADS[-1])
-    four_threads = min(wanted, threads)
-    left, right = x.numel // depth, weight.numel // depth
-    groups = ceil_div(left, threads // line_threads)
+    """A factor as lines of halves: a left one, or a right one [N, K] (`transposed`) or [K, N], or a batch of such."""
+    threads, count = halving_threads(limits), factor.numel // depth
     if transposed:
-        groups = groups + ceil_div(right, threads // line_threads)
+        wanted = next((each for each in LINE_THREADS if 8 * LINE_EIGHTS * each >= depth), LINE_THREADS[-1])
+        units = count
     else:
-        groups = groups + ceil_div(right // columns * ceil_div(columns, 4), threads // four_threads)
-    return HALVES(
-        halves.left, halves.right, halves.factors, x, weight, left_lines=left, right_lines=right, columns=columns,
-        depth=depth, WG=threads, LINE_THREADS=line_threads, FOUR_THREADS=four_threads, TRANSPOSED=transposed,
-        SCALED=x.dtype != "float16", VEC=4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1, groups=groups,
+        wanted = next((each for each in FOUR_THREADS if 8 * each >= depth), FOUR_THREADS[-1])
+        units = count // columns * ceil_div(columns, 4)
+    line_threads = min(wanted, threads)
+    return HALF_LINES(
+        *lines, factor, lines=count, columns=columns, depth=depth, WG=threads, LINE_THREADS=line_threads,
+        TRANSPOSED=transposed, SCALED=factor.dtype != "float16",
+        VEC=4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1,
+        groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -13,7 +13,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.copies import copy_strided, copy_values
-from liveshape.ops.matmul import ProductsByDepth, product
+from liveshape.ops.matmul import ProductsByDepth, Steps, product
 from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
@@ -25,8 +25,6 @@ CROSS_ENTROPY_OF_TOTALS = Kernel.load("training/cross_entropy", TOTALS="given")
 ADAMW = Kernel.load("training/adamw")
 REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
 NIBBLES = ProductsByDepth.of_weight("nibbles")
-
-Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 @op("et_vk.fused_ce.default")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.bounds import Legal, ask_all, legal_sizes, no_data_yet
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
-from liveshape.plan.memory import MemoryPlan, alias_views, plan_memory, share_constants
+from liveshape.plan.memory import MemoryPlan, Roots, alias_views, plan_memory, share_constants
 from liveshape.plan.params import aligned
 from liveshape.plan.plan import Choices, NodeClass, Plan, PrepackStep, Route
 from liveshape.plan.plan_state import PlanState
@@ -113,7 +113,8 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
         probe = _ScratchProbe(_unclassified(graph, limits, choices, before, nothing))
         scratch = probe.scratches()
-        memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume, probe.prepacked)
+        left = _left_out(graph, roots, probe.alone)
+        memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume, probe.prepacked, left)
         if best is None or memory.activation_bytes < best[0].activation_bytes:
             best = memory, scratch, frozenset(probe.prepacked), probe.legal
         if not 0 < graph.planned_bytes(limits.half) < memory.activation_bytes:
@@ -122,12 +123,24 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
     return best
 
 
+def _left_out(graph: Graph, roots: Roots, alone: Mapping[Tensor, Collection[int]]) -> set[Tensor]:
+    """Constants that nothing reads but what prepacks them: they are on the device while it loads them, and then not."""
+    readers: dict[Tensor, bool] = {}  # whether all that read a memory read it prepacked
+    for tensor in graph.tensors:
+        if tensor.constant is not None:
+            root = roots.get(tensor, tensor)
+            prepacked = tensor not in graph.outputs and alone.get(tensor, ()) == {*graph.consumers[tensor]}
+            readers[root] = readers.get(root, True) and prepacked
+    return {root for root, prepacked in readers.items() if prepacked}
+
+
 class _ScratchProbe(PlanState):
     """Learns which temporary memory each node asks for, by running its generator at the bound."""
 
     def scratches(self) -> Scratches:
         self._requested: list[list[Tensor]] = [[] for _ in self.nodes]
         self.prepacked: set[Tensor] = set()
+        self.alone: dict[Tensor, set[int]] = {}  # of a constant, the nodes that read it prepacked alone
 
         def ask(node: LiveNode) -> None:
             self.steps(node, no_data_yet)
@@ -139,11 +152,13 @@ class _ScratchProbe(PlanState):
     def _scratch(self, node: LiveNode, position: int, request: Scratch | Prepacked) -> LiveTensor:
         row = self._requested[node.index]
         if position == len(row):  # it is sized by bounds, so that each asking is the same
-            once = type(request) is Prepacked
-            name = f"{node.node.label} {'prepacked' if once else 'scratch'} {position}"
+            kind = "prepacked" if isinstance(request, Prepacked) else "scratch"
+            name = f"{node.node.label} {kind} {position}"
             row.append(Tensor(name, request.dtype, request.max_shape))
-            if once:
+            if isinstance(request, Prepacked):
                 self.prepacked.add(row[-1])
+                if request.alone:
+                    self.alone.setdefault(request.source.tensor, set()).add(node.index)
         return self.tensor(row[position])
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:

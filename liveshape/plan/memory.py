@@ -85,14 +85,17 @@ def plan_memory(
     resident: Iterable[Tensor] = (),
     resume: Iterable[int] = (),
     prepacked: Collection[Tensor] = (),
+    left_out: Collection[Tensor] = (),
 ) -> MemoryPlan:
     """Give every used tensor a storage and every storage a block.
 
     `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
     What nodes from a `resume` point on read is kept to the end, so that they can run again on it. What is `prepacked`
-    is kept for good.
+    is kept for good; constants that are `left_out` have no memory.
     """
     live_ranges = _live_ranges(graph, roots, scratch, tuple(resume))
+    for root in left_out:
+        live_ranges.pop(root, None)
     sizes: dict[Tensor, int] = {}
     kept: set[Tensor] = set()
     aliased = 0

@@ -39,7 +39,7 @@ class Weights:
             for tensor in plan.prepacked:
                 block = storages[tensor].block
                 self.blocks[block] = device.buffer(plan.memory.blocks[block], f"{graph.name} {tensor.name}")
-            prepack(plan, device, lambda tensor: self.blocks[storages[tensor].block])
+            prepack(plan, device, lambda tensor: self.blocks[storages[tensor].block], upload)
             device.flush()
         except BaseException:
             self.close()

@@ -29,22 +29,23 @@ def drawn(scale: float) -> Callable[[np.random.Generator, tuple[int, ...]], np.n
 
 
 def linear(
-    depth: int, columns: int, *, dtype: str = "float32", bias: bool = True, x: float = 1.0, weight: float = 1.0,
-    sizes: tuple[int, ...] = ROWS,
+    depth: int, columns: int, *, dtype: str = "float32", rows: str = "", bias: bool = True, x: float = 1.0,
+    weight: float = 1.0, sizes: tuple[int, ...] = ROWS,
 ) -> OpCase:  # fmt: skip
+    """`rows` may have another dtype than weights and results."""
     generator = np.random.default_rng(depth)
     factor = (weight * generator.standard_normal((columns, depth))).astype(dtype)
     offset = (x * weight * generator.standard_normal(columns)).astype(dtype) if bias else None
 
-    def golden(rows: torch.Tensor, size: int) -> torch.Tensor:
+    def golden(given: torch.Tensor, size: int) -> torch.Tensor:
         wide = None if offset is None else torch.from_numpy(offset).double()
-        return torch.nn.functional.linear(rows.double(), torch.from_numpy(factor).double(), wide)
+        return torch.nn.functional.linear(given.double(), torch.from_numpy(factor).double(), wide)
 
     def args_at(size: int) -> list[Any]:
         addend = None if offset is None else Const(offset)
-        return [In(dtype, (size, depth), drawn(x)), Const(factor), addend, Out(dtype, (size, columns))]
+        return [In(rows or dtype, (size, depth), drawn(x)), Const(factor), addend, Out(dtype, (size, columns))]
 
-    name = f"linear {depth} to {columns} {dtype} of {x:g} times {weight:g}"
+    name = f"linear {depth} to {columns} {dtype} of {x:g} times {weight:g}{f', rows {rows}' if rows else ''}"
     return OpCase(name, "aten.linear.default", args_at, golden, sizes=sizes, **halves_error(depth, dtype, x, weight))
 
 
@@ -76,6 +77,7 @@ PRODUCTS = [
     linear(263, 521),
     linear(2053, 70, bias=False),  # a deep one: split-K
     linear(264, 520, dtype="float16", sizes=(65, 16)),
+    linear(264, 520, rows="float16", sizes=(65, 1, 16, 3)),  # as their producer may store them
     mm("rows", lambda s: ((s, 257), (257, 523), (s, 523)), 257),
     mm("columns", lambda s: ((131, 260), (260, s), (131, s)), 260),
     mm("depth", lambda s: ((131, s), (s, 133), (131, 133)), 600, sizes=(600, 1, 31, 64, 67, 257, 130)),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def test_product(case: OpCase) -> None:
     device, limits = with_matrices()
     sweep(case, limits, device)
-    assert "matmul/matrix_tiles" in kernels_of(device)
+    assert any(name.startswith("matmul/matrix_tiles") for name in kernels_of(device))
 
 
 def test_rows_of_different_sizes_are_each_as_exact_as_alone() -> None:
@@ -37,4 +37,4 @@ def test_rows_of_different_sizes_are_each_as_exact_as_alone() -> None:
 def test_float16_programs_need_no_choice_of_the_user() -> None:
     device, limits = with_matrices()
     sweep(linear(264, 520, dtype="float16", sizes=(65, 16)), replace(limits, half_inputs=False), device)
-    assert "matmul/matrix_tiles" in kernels_of(device)
+    assert any(name.startswith("matmul/matrix_tiles") for name in kernels_of(device))

@@ -1,10 +1,14 @@
-"""Which kernels products of floats take on devices of every kind. No GPU."""
+"""Which kernels products of floats take on devices of every kind, and what of their weights stays there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.limits import MatrixShape
 from liveshape.ops import OPS
 from liveshape.plan.compiling import compile
 
@@ -29,3 +33,43 @@ def test_subgroups_multiply_where_threads_are_few(rows: int) -> None:
     assert kernels(mm(rows, 64, 64), FEW_THREADS) == {"matmul/lane_tiles"}
     assert "matmul/lane_tiles" not in kernels(mm(rows, 64, 64), Limits(max_cooperating_threads=4))
     assert "matmul/lane_tiles" not in kernels(mm(rows, 64, 64), Limits(lanes=8))
+
+
+HALVES = Limits(
+    subgroup=32,
+    max_workgroup_bytes=49152,
+    matrices=(MatrixShape("float16", "float32", 16, 16, 16),),
+    half_inputs=True,
+)
+
+
+def layers(count: int, data: np.ndarray) -> Graph:
+    """Linear layers of one input and of one weight, of 40 rows."""
+    columns, depth = data.shape
+    x, weight = Tensor("x", "float32", (40, depth)), Tensor("weight", "float32", data.shape, memoryview(data).cast("B"))
+    outs = [Tensor(f"out {index}", "float32", (40, columns)) for index in range(count)]
+    linear = OPS["aten.linear.default"]
+    nodes = tuple(linear.bind(index, f"linear {index}", (x, weight, None, out)) for index, out in enumerate(outs))
+    return Graph("layers", nodes, (x, weight, *outs), (x,), (*outs,))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_a_weight_that_is_halves_the_floats_leave_the_device(count: int) -> None:
+    graph = layers(count, np.zeros((512, 256), np.float32))
+    plan = compile(graph, HALVES)
+    weight = graph.nodes[0].args[1]
+    assert weight not in plan.memory.storages
+    assert all(any(tensor is weight for tensor in step.tensors) for step in plan.prepack)
+    assert len(plan.prepack) == count
+    for route in plan.routes:
+        assert [variant.kernel.name for variant, _ in route.dispatched].count("matmul/half_lines") <= 1  # of the rows
+
+
+@pytest.mark.parametrize("columns", [512, 8])
+def test_floats_that_somebody_else_reads_stay(columns: int) -> None:
+    graph = layers(1, np.zeros((columns, 256), np.float32))
+    weight, out = graph.nodes[0].args[1], Tensor("copy", "float32", (columns, 256))
+    copy = OPS["aten.neg.default"].bind(1, "neg", (weight, out))
+    changed = replace(graph, nodes=(*graph.nodes, copy), values=(*graph.values, out), outputs=(*graph.outputs, out))
+    for each in (changed, graph) if columns == 8 else (changed,):
+        assert weight in compile(each, HALVES).memory.storages

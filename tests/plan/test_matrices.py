@@ -19,6 +19,7 @@ from liveshape.ops.matrix_heuristics import (
     MIN_MATRIX_DEPTH,
     float_matrix_tiles,
     gains_by_matrices,
+    product_matrix_tiles,
 )
 from liveshape.ops.matrix_products import halves_bytes, most_lines
 from liveshape.ops.q4_heuristics import matrix_sums_bound, matrix_tile_config, takes_matrices
@@ -152,7 +153,7 @@ IMPLICIT_GEMM = {f"convolution/{name}" for name in ("image_parts", "half_image",
     [
         (convolution(3), IMPLICIT_GEMM),
         (convolution(3, stride=2), IMPLICIT_GEMM),
-        (convolution(1), {"matmul/halves", "matmul/matrix_tiles"}),
+        (convolution(1), {"matmul/half_lines", "matmul/matrix_tiles"}),
         (convolution(3, groups=2), {"matmul/tiled+convolution"}),
         (convolution(3, groups=64), {"convolution/depthwise"}),
         (convolution(2, stride=2, transposed=True), {"matmul/tiled+convolution"}),
@@ -173,8 +174,9 @@ def test_halves_and_sums_of_floats_fit_their_scratch_at_every_size() -> None:
         for lines in (rows, columns):
             assert lines <= most_lines(lines * depth)
             assert 16 * lines * -(-depth // 8) <= halves_bytes(lines * depth)
-        _, splits = float_matrix_tiles(batch, rows, columns, depth, MATRICES)
-        assert splits == 1 or splits * batch * rows * columns <= MAX_MATRIX_SUMS
+        for tiles_of in (float_matrix_tiles, product_matrix_tiles):
+            _, splits = tiles_of(batch, rows, columns, depth, MATRICES)
+            assert splits == 1 or splits * batch * rows * columns <= MAX_MATRIX_SUMS
 
 
 def test_what_gains_by_matrices_is_found_by_planning_at_powers_of_two() -> None:

@@ -1,6 +1,6 @@
 // Split-K of a product: sums the partial sums of its splits.
 // composable: a sum is stored once.
-// T: f32, f16
+// TOut: f32, f16
 override WG: u32 = 64;
 override ADDEND: bool = false;
 
@@ -9,9 +9,9 @@ struct Params {
     splits: u32,
     count: u32, // of sums
 }
-@group(0) @binding(0) var<storage, read_write> out: array<T>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
-@group(0) @binding(2) var<storage, read> addend: array<T>;
+@group(0) @binding(2) var<storage, read> addend: array<TOut>;
 @group(0) @binding(3) var<uniform> params: Params;
 
 #include matmul/store

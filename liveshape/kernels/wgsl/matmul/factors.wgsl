@@ -62,5 +62,5 @@ fn load_right_plain(thread: u32, start: u32, first_column: u32, first_k: u32) {
 }
 
 fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
-    store(tile.result, tile.first_row + row, tile.first_column + column, sum);
+    store_product(tile.result, tile.first_row + row, tile.first_column + column, sum);
 }

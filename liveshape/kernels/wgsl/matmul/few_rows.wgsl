@@ -67,6 +67,6 @@ fn main(
         return;
     }
     for (var i = member; i < ROWS * 4u; i += COOPERATING) {
-        store(share.result, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
+        store_product(share.result, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
     }
 }

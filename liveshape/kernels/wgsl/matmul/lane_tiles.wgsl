@@ -84,6 +84,6 @@ fn main(
 #endunroll
 #endunroll
     for (var i = 0u; i < 4u * TILE_ROWS; i++) {
-        store(tile.result, tile.first_row + i / 4u, first_column + i % 4u, sums[i / 4u][i % 4u]);
+        store_product(tile.result, tile.first_row + i / 4u, first_column + i % 4u, sums[i / 4u][i % 4u]);
     }
 }

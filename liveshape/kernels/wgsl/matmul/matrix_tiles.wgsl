@@ -1,25 +1,45 @@
-// The product of a batch by matrix units, from lines of halves as matmul/halves.wgsl writes them: see
-// common/matrix_tiles.wgsl. With split-K the sums of a split are those of a batch of their own.
-// scratch x, weight, factors
+// The product of a batch by matrix units: see common/matrix_tiles.wgsl. The right factor is lines of halves as
+// matmul/half_lines.wgsl writes them, and so is the left one, unless it is a tensor of halves whose rows are whole vectors.
+// With split-K the sums of a split are those of a batch of their own.
+// scratch weight, factors, row_factors
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // composable: a sum is stored once.
-// T: f32, f16
+// TOut: f32, f16
+#choice LEFT: lines, halves
+#choice DEPTH: whole, splits
 override WG: u32 = 128;
 override ADDEND: bool = false;
 
 struct Params {
 #include matmul/params
     splits: u32, // of the depth (split-K)
-    right_lines: u32, // columns of all right factors, whose factors lie before those of the rows
 }
-@group(0) @binding(0) var<storage, read_write> out: array<T>;
+#if DEPTH == splits
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+#else
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+#endif
+#if LEFT == halves
+@group(0) @binding(1) var<storage, read> x: array<vec4<f16>>;
+#else
+// scratch x
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> addend: array<T>;
+#endif
+@group(0) @binding(2) var<storage, read> addend: array<TOut>;
 @group(0) @binding(3) var<storage, read> weight: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> factors: array<f32>;
+#if LEFT == halves
 @group(0) @binding(5) var<uniform> params: Params;
+#else
+@group(0) @binding(5) var<storage, read> row_factors: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
+#endif
 
+#if DEPTH == splits
+#include matmul/store_split
+#else
 #include matmul/store
+#endif
 #include common/half_factors
 #include common/matrix_tiles
 #include common/matrix_grid
@@ -52,7 +72,12 @@ fn row_vector(start: u32, eight: u32) -> vec4<u32> {
     if (eight >= depth_vectors()) {
         return vec4<u32>();
     }
+#if LEFT == halves
+    let place = 2u * (start + eight);
+    return vec4<u32>(bitcast<vec2<u32>>(x[place]), bitcast<vec2<u32>>(x[place + 1u]));
+#else
     return x[start + eight];
+#endif
 }
 
 fn column_vector(start: u32, eight: u32) -> vec4<u32> {
@@ -63,7 +88,11 @@ fn column_vector(start: u32, eight: u32) -> vec4<u32> {
 }
 
 fn store_sums(row: u32, column: u32, four: vec4<f32>) {
-    let factor = factors[params.right_lines + row_line(row)];
+#if LEFT == halves
+    let factor = 1.0;
+#else
+    let factor = row_factors[row_line(row)];
+#endif
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
         let value = given_back(four[i], factor, factors[column_line(column + i)]);
         store(split * params.batch + batch, row, column + i, value);

@@ -1,5 +1,6 @@
 // What the two matmul kernels share: four neighbours of either factor at a time, and the epilogue.
 // The right factor is [N, K] where TRANSPOSED (the weight of a linear layer), else [K, N].
+// TOut: f32, f16
 #choice DEPTH: whole, parts
 #if WEIGHT == nibbles
 // The right factor [K, N] is nibbles, eight to a word and offset by 8, its rows without gaps; a scale belongs to GROUP
@@ -21,14 +22,20 @@ struct Params {
 #if DEPTH == parts
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 #else
-@group(0) @binding(0) var<storage, read_write> out: array<T>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 #endif
 @group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<storage, read> addend: array<T>;
+@group(0) @binding(2) var<storage, read> addend: array<TOut>;
 
 #if WEIGHT == nibbles
 @group(0) @binding(3) var<storage, read> weight: array<u32>;
 @group(0) @binding(4) var<storage, read> scales: array<TScale>;
+@group(0) @binding(5) var<uniform> params: Params;
+#elif WEIGHT == halves
+// scratch weight, factors
+// Lines [N, K] as half_lines.wgsl writes them, of a depth in whole vectors, and what each was divided by.
+@group(0) @binding(3) var<storage, read> weight: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read> factors: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 #else
 @group(0) @binding(3) var<storage, read> weight: array<V>;
@@ -45,6 +52,14 @@ struct Params {
 #else
 #include matmul/store
 #endif
+
+fn store_product(batch: u32, row: u32, column: u32, sum: f32) {
+#if WEIGHT == halves
+    store(batch, row, column, sum * factors[min(column, params.columns - 1u)]);
+#else
+    store(batch, row, column, sum);
+#endif
+}
 
 // What a thread adds up: all of a batch, or a part of the depth of it.
 struct Share {

@@ -1,5 +1,5 @@
 // Neighbours of the right factor, one or four at a time.
-#choice WEIGHT: floats, nibbles
+#choice WEIGHT: floats, nibbles, halves
 #if WEIGHT == nibbles
 #include q4/nibbles
 
@@ -17,6 +17,15 @@ fn weight_four(i: u32) -> vec4<f32> {
         return four_of(weight[i / 8u] >> (i % 8u * 4u)) * scale_of(i);
     }
     return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
+}
+#elif WEIGHT == halves
+fn weight_one(i: u32) -> f32 {
+    return weight_four(i / 4u * 4u)[i % 4u];
+}
+
+fn weight_four(i: u32) -> vec4<f32> {
+    let four = weight[i / 4u];
+    return vec4<f32>(unpack2x16float(four.x), unpack2x16float(four.y));
 }
 #else
 fn weight_one(i: u32) -> f32 {

@@ -11,5 +11,5 @@ fn store(batch: u32, row: u32, column: u32, product: f32) {
             + column * params.addend_column_stride;
         value += params.beta * f32(addend[place]);
     }
-    out[(batch * params.rows + row) * params.columns + column] = T(clamped(value));
+    out[(batch * params.rows + row) * params.columns + column] = TOut(clamped(value));
 }

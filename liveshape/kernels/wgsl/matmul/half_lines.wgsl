@@ -1,0 +1,128 @@
+// A factor of a product as halves for matrix units: rows of a left one and columns of a right one are lines of the depth,
+// in vectors of eight whose last is filled with zeros. Each is divided by a power of two that keeps its largest number in the range of halves;
+// numbers that are halves stay as they are (not SCALED).
+//
+// A workgroup takes several lines that lie along the depth, LINE_THREADS threads each, or columns of a factor [K, N],
+// four to a thread and LINE_THREADS threads along the depth.
+// scratch halves, factors
+// unchecked: lines, columns and depth are those of the tensors, which planning checked.
+// T: f32, f16
+override WG: u32 = 256;
+override LINE_THREADS: u32 = 32;
+override TRANSPOSED: bool = true; // whether lines lie along the depth: a left factor, or a right one [N, K]
+override SCALED: bool = true;
+
+const UNITS: u32 = WG / LINE_THREADS; // lines, or fours of columns, of a workgroup
+
+struct Params {
+    lines: u32, // columns of all factors of a batch
+    columns: u32, // of one of them
+    depth: u32,
+}
+@group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> factors: array<f32>;
+@group(0) @binding(2) var<storage, read> weight: array<V>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+#include matmul/right
+#include quantization/half_exponent
+#include quantization/largest
+
+// Four neighbours of a line along the depth; those behind its end are zeros.
+fn four_of_line(line: u32, k: u32) -> vec4<f32> {
+    return weight_within(line * params.depth + k, max(params.depth, k) - k);
+}
+
+fn half_line(thread: u32, index: u32) {
+    let line = min(index, params.lines - 1u);
+    let own = thread % LINE_THREADS;
+    var scale = HalfScale(1.0, 1.0);
+    if (SCALED) {
+        var most = vec4<f32>();
+        for (var k = own * 4u; k < params.depth; k += LINE_THREADS * 4u) {
+            most = max(most, abs(four_of_line(line, k)));
+        }
+        scale = half_scale(largest_of_four(largest(thread, own, LINE_THREADS, 1u, most)));
+    }
+    if (index >= params.lines) {
+        return;
+    }
+    if (own == 0u) {
+        factors[line] = scale.factor;
+    }
+    let eights = (params.depth + 7u) / 8u;
+    for (var i = own; i < eights; i += LINE_THREADS) {
+        halves[line * eights + i] = eight_halves(
+            four_of_line(line, i * 8u) * scale.inverse, four_of_line(line, i * 8u + 4u) * scale.inverse,
+        );
+    }
+}
+// Four columns of a right factor [K, N] at a place of the depth; those that do not exist are zeros.
+fn four_columns(start: u32, column: u32, k: u32) -> vec4<f32> {
+    if (k >= params.depth) {
+        return vec4<f32>();
+    }
+    return weight_within(start + k * params.columns + column, params.columns - column);
+}
+
+fn half_columns(thread: u32, index: u32) {
+    let per_factor = (params.columns + 3u) / 4u;
+    let fours = params.lines / params.columns * per_factor;
+    let four = min(index, fours - 1u);
+    let own = thread / UNITS;
+    let column = four % per_factor * 4u;
+    let start = four / per_factor * params.depth * params.columns;
+    var scales = array<HalfScale, 4>(
+        HalfScale(1.0, 1.0), HalfScale(1.0, 1.0), HalfScale(1.0, 1.0), HalfScale(1.0, 1.0),
+    );
+    if (SCALED) {
+        var most = vec4<f32>();
+        for (var k = own; k < params.depth; k += LINE_THREADS) {
+            most = max(most, abs(four_columns(start, column, k)));
+        }
+        let each = largest(thread, own, LINE_THREADS, UNITS, most);
+        scales[0] = half_scale(each.x);
+        scales[1] = half_scale(each.y);
+        scales[2] = half_scale(each.z);
+        scales[3] = half_scale(each.w);
+    }
+    if (index >= fours) {
+        return;
+    }
+    let line = four / per_factor * params.columns + column;
+    let eights = (params.depth + 7u) / 8u;
+    let existing = min(4u, params.columns - column);
+    if (own == 0u) {
+        for (var i = 0u; i < existing; i++) {
+            factors[line + i] = scales[i].factor;
+        }
+    }
+    for (var eight = own; eight < eights; eight += LINE_THREADS) {
+        let k = eight * 8u;
+        let low = transpose(mat4x4<f32>(
+            four_columns(start, column, k), four_columns(start, column, k + 1u),
+            four_columns(start, column, k + 2u), four_columns(start, column, k + 3u),
+        ));
+        let high = transpose(mat4x4<f32>(
+            four_columns(start, column, k + 4u), four_columns(start, column, k + 5u),
+            four_columns(start, column, k + 6u), four_columns(start, column, k + 7u),
+        ));
+        for (var i = 0u; i < existing; i++) {
+            halves[(line + i) * eights + eight] = eight_halves(low[i] * scales[i].inverse, high[i] * scales[i].inverse);
+        }
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let first = group_index(group, grid) * UNITS;
+    if (TRANSPOSED) {
+        half_line(thread, first + thread / LINE_THREADS);
+    } else {
+        half_columns(thread, first + thread % UNITS);
+    }
+}
