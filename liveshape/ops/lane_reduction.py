@@ -1,7 +1,8 @@
-"""Reductions where threads are few: each reduces a part of a unit by itself, in vectors of neighbours.
+"""Reductions by threads that do not meet: each reduces a part of a unit by itself, in vectors of neighbours.
 
-Compilers for CPUs make coroutines of kernels with barriers and a branch per lane of each load, so that a vector of four
-costs little more than one element. Long units, and few of them, go in parts, whose results are units of their own.
+Long units, and few of them, go in parts, whose results are units of their own. So go all reductions where threads are
+few: compilers for CPUs make coroutines of kernels with barriers and a branch per lane of each load, so that a vector of
+four costs little more than one element. Where they are many, so go those whose neighbours in memory are units.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ LANE_REDUCE = {
     for inner in (True, False)
     for width, name in WIDTHS.items()
 }
-ENOUGH_THREADS = 256  # for the cores of a CPU
-LEAST_SPAN = 64  # turns of a thread, of which a part is worth its partial result
+# By whether a device has many threads: how many are enough, and the turns of one that are worth a partial result.
+ENOUGH_THREADS = {False: 256, True: 1 << 16}
+LEAST_SPANS = {False: 64, True: 32}
 EVEN_SPAN = 1024  # where the order of a sum depends on nothing but its length
 
 
@@ -88,18 +90,16 @@ def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:
 
 def lane_partials(shape: Shape, axes: list[int], dtype: str, limits: Limits) -> Generator[Scratch, Any, Tensors]:
     """Scratch for the partial results of units up to those of a shape, a tensor for each stage."""
-    units, length = (
-        prod(size for axis, size in enumerate(shape) if axis not in axes),
-        prod(shape[axis] for axis in axes),
-    )
-    most = thread_elements(limits)
-    if length <= min(most, LEAST_SPAN):
-        return ()
-    stages = [(yield Scratch(dtype, (units * (ceil_div(length, _span(limits)) + 1) + 4 * ENOUGH_THREADS,)))]
-    parts = max(ceil_div(length, _span(limits)), ENOUGH_THREADS)
-    while parts > most:
-        parts = ceil_div(parts, most)
-        stages.append((yield Scratch(dtype, (units * parts,))))
+    units = prod(size for axis, size in enumerate(shape) if axis not in axes)
+    length = prod(shape[axis] for axis in axes)
+    most = min(thread_elements(limits), _least_span(limits))
+    stages = []
+    while length > most:
+        # A part for every few turns, or as many as there may be threads.
+        parts = ceil_div(length, most)
+        enough = ceil_div(length, _span(limits)) * units + units + 4 * _enough_threads(limits)
+        stages.append((yield Scratch(dtype, (min(parts * units, enough),))))
+        length = parts
     return tuple(stages)
 
 
@@ -108,12 +108,20 @@ def _span(limits: Limits) -> int:
     return min(thread_elements(limits), EVEN_SPAN) if limits.one_order else thread_elements(limits)
 
 
+def _least_span(limits: Limits) -> int:
+    return LEAST_SPANS[limits.has_many_threads]
+
+
+def _enough_threads(limits: Limits) -> int:
+    return ENOUGH_THREADS[limits.has_many_threads]
+
+
 def _parts(layout: LaneLayout, limits: Limits, first: bool) -> int:
     """How many threads reduce a unit; with one order of summation that depends on nothing but its length."""
-    parts = ceil_div(layout.length, _span(limits) if first else thread_elements(limits))
-    if first and not limits.one_order and layout.unit_threads > 0:
-        wanted = ceil_div(ENOUGH_THREADS, layout.unit_threads)
-        worth = ceil_div(layout.length, LEAST_SPAN)
+    parts = ceil_div(layout.length, _span(limits))
+    if (first or limits.has_many_threads) and not limits.one_order and layout.unit_threads > 0:
+        wanted = ceil_div(_enough_threads(limits), layout.unit_threads)
+        worth = ceil_div(layout.length, _least_span(limits))
         wanted = wanted if wanted < worth else worth
         parts = parts if parts > wanted else wanted
     return parts if parts > 0 else 1

@@ -21,21 +21,24 @@ from liveshape.ops.stages import Units, is_long, reduction_threads
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
-# By whether their statistics are results, too: of rows that find their own, and of those that are given them.
-LAYER_NORMS = {
-    saved: Kernel.load("normalization/layer_norm", SAVED="statistics" if saved else "nothing")
-    for saved in (True, False)
-}
-LAYER_NORMS_BY_STATISTICS = {
-    saved: Kernel.load("normalization/layer_norm", STATISTICS="given", SAVED="statistics" if saved else "nothing")
-    for saved in (True, False)
-}
+# By whether their statistics are results, too: of rows that find their own, that are given them, and in parts.
+LAYER_NORMS, LAYER_NORMS_BY_STATISTICS, LAYER_NORMS_BY_PARTS = (
+    {
+        saved: Kernel.load("normalization/layer_norm", STATISTICS=of, SAVED="statistics" if saved else "nothing")
+        for saved in (True, False)
+    }
+    for of in ("own", "given", "parts")
+)
+PART_STATISTICS = Kernel.load("normalization/part_statistics")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
 ROW_WORKGROUP = 128  # threads of its workgroups at least
 ROW_THREADS = 256  # of a row at most
+# Rows of so many vectors go in parts of a workgroup each, where so few rows leave most of a device idle.
+LONG_ROW, FEW_ROWS, MOST_PARTS = 4096, 512, 1024
+PART = 256 * THREAD_VECTORS  # vectors
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -79,6 +82,10 @@ def _normalize_rows(
     limits: Limits = yield GetLimits()
     largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
     scratch = yield from row_statistics(largest, limits)
+    by_parts = limits.has_many_threads and not limits.one_order and limits.max_invocations >= ROW_THREADS
+    parts_scratch: LiveTensor | None = None
+    if by_parts and largest.length >= LONG_ROW:
+        parts_scratch = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
     saved = outputs[1:]
@@ -95,6 +102,13 @@ def _normalize_rows(
         "VEC": vector,
     }
     units = Units(rows, width // vector, inner=True)
+    parts = ceil_div(units.length, PART)
+    if parts_scratch is not None and rows <= FEW_ROWS and units.length >= LONG_ROW and parts <= MOST_PARTS:
+        grid: dict[str, Any] = {"parts": parts, "groups": rows * parts}
+        held = {"WG": ROW_THREADS, "REGISTER_VECTORS": THREAD_VECTORS}
+        yield PART_STATISTICS(parts_scratch, x, count=rows * parts, width=units.length, VEC=vector, **held, **grid)
+        yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, parts_scratch, **values, **held, **grid)
+        return
     if not is_long(units, limits):
         yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, largest.length // vector, limits))
         return

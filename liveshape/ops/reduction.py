@@ -11,7 +11,7 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.lane_reduction import lane_partials, lane_reduce, merged
+from liveshape.ops.lane_reduction import lane_layout, lane_partials, lane_reduce, merged
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of
@@ -98,8 +98,9 @@ def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     """out = code(x) over the dimensions, all of them where none are named."""
     limits: Limits = yield GetLimits()
-    if not limits.has_many_threads and not is_complex(x.dtype):
-        axes = _axes(x, dims)
+    axes = _axes(x, dims)
+    apart = not limits.has_many_threads or not lane_layout(x.max_shape, axes).inner
+    if apart and not is_complex(x.dtype):
         partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
         _set_shapes(x, dims, keepdim, out)
         divisor = prod(x.shape[axis] for axis in axes)

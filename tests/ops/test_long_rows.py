@@ -229,9 +229,12 @@ def test_a_long_depth(op: str, rows: int) -> None:
         assert errors.ratio <= 4, live
 
 
-def test_layer_and_group_norm_of_a_whole_picture() -> None:
-    """Statistics of a million elements, with a weight for each channel."""
+@pytest.mark.parametrize("threads", [4, 256])
+def test_layer_and_group_norm_of_a_whole_picture(threads: int) -> None:
+    """Statistics of a million elements, with a weight for each channel; with many threads in parts of a workgroup."""
     device = open_device()
+    if threads == 256:
+        device = open_device(limits=replace(device.limits, max_cooperating_threads=256, max_invocations=256))
     generator = np.random.default_rng(3)
     weight, bias = (generator.standard_normal(8).astype(np.float32) for _ in range(2))
 
@@ -249,9 +252,14 @@ def test_layer_and_group_norm_of_a_whole_picture() -> None:
     for live in (400, 1, 333, 400):
         x = generator.uniform(3.0, 5.0, (1, 8, live, 500)).astype(np.float32)
         executor.poison()
-        found, mean, _ = executor.execute([x])
+        found, mean, scale = executor.execute([x])
         np.testing.assert_allclose(found, golden(torch.from_numpy(x)).numpy(), 1e-5, 1e-5)
-        np.testing.assert_allclose(mean, x.astype(np.float64).reshape(1, 2, -1).mean(2), 1e-6)
+        rows = x.astype(np.float64).reshape(1, 2, -1)
+        np.testing.assert_allclose(mean, rows.mean(2), 1e-6)
+        np.testing.assert_allclose(scale, 1 / np.sqrt(rows.var(2) + 1e-5), 1e-5)
+    steps = executor.live.steps(executor.live.nodes[0], lambda node, request: 0)
+    kernels = [step[0].kernel.name for step in steps]
+    assert ("normalization/part_statistics" in kernels) == (threads == 256)
 
 
 @pytest.mark.slow

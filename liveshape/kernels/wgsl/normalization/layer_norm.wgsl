@@ -1,7 +1,7 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
-// they are SAVED. Long rows come with their statistics.
+// they are SAVED. Long rows come with their statistics, or with those of PARTS that workgroups have of them.
 // composable: each vector is stored once.
-#choice STATISTICS: own, given
+#choice STATISTICS: own, given, parts
 #choice SAVED: statistics, nothing
 // T: f32, f16
 override WG: u32 = 256;
@@ -17,6 +17,9 @@ struct Params {
     span: u32, // in vectors
     channel_groups: u32,
     eps: f32,
+#if STATISTICS == parts
+    parts: u32, // of a row
+#endif
 }
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
@@ -29,6 +32,9 @@ struct Params {
 @group(0) @binding(6) var<storage, read> means: array<f32>;
 @group(0) @binding(7) var<storage, read> variances: array<f32>;
 @group(0) @binding(8) var<uniform> params: Params;
+#elif STATISTICS == parts
+@group(0) @binding(6) var<storage, read> statistics: array<vec2<f32>>;
+@group(0) @binding(7) var<uniform> params: Params;
 #else
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
@@ -37,6 +43,9 @@ struct Params {
 @group(0) @binding(4) var<storage, read> means: array<f32>;
 @group(0) @binding(5) var<storage, read> variances: array<f32>;
 @group(0) @binding(6) var<uniform> params: Params;
+#elif STATISTICS == parts
+@group(0) @binding(4) var<storage, read> statistics: array<vec2<f32>>;
+@group(0) @binding(5) var<uniform> params: Params;
 #else
 @group(0) @binding(4) var<uniform> params: Params;
 #endif
@@ -81,6 +90,45 @@ fn main(
     out[i] = V(normalized(row, i % params.width, V_math(x[i]), means[row], scale));
     if (i % params.width == 0u) {
         save(row, means[row], scale);
+    }
+}
+#elif STATISTICS == parts
+#include reduction/across_workgroup
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, grid);
+    if (i >= params.rows * params.parts) {
+        return;
+    }
+    let row = i / params.parts;
+    let span = WG * REGISTER_VECTORS;
+    let count = f32(params.width * V_lanes);
+    // A mean of means, and the squares around it from those around each (Chan).
+    var sums = 0.0;
+    for (var part = thread; part < params.parts; part += WG) {
+        sums += statistics[row * params.parts + part].x * f32(min(span, params.width - part * span));
+    }
+    let mean = workgroup_sum(thread, sums) / f32(params.width);
+    var squares = 0.0;
+    for (var part = thread; part < params.parts; part += WG) {
+        let own = statistics[row * params.parts + part];
+        let difference = own.x - mean;
+        squares += own.y + difference * difference * f32(min(span, params.width - part * span) * V_lanes);
+    }
+    workgroupBarrier();
+    let scale = inverseSqrt(workgroup_sum(thread, squares) / count + params.eps);
+    let begin = i % params.parts * span;
+    if (thread == 0u && begin == 0u) {
+        save(row, mean, scale);
+    }
+    for (var j = begin + thread; j < min(begin + span, params.width); j += WG) {
+        let at = row * params.width + j;
+        out[at] = V(normalized(row, j, V_math(x[at]), mean, scale));
     }
 }
 #else
