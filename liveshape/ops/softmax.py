@@ -13,11 +13,14 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.reduction import Steps
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import but_dims
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.shapes import axis_of, ceil_div
 from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads
 
 SOFTMAX = Kernel.load("reduction/softmax")
 SOFTMAX_OF_TOTALS = Kernel.load("reduction/softmax", TOTALS="given")
+LANE_SOFTMAX = {4: Kernel.load("reduction/lane_softmax"), 1: Kernel.load("reduction/lane_softmax", WIDTH="one")}
+LANE_TURNS = 4  # for a vector: it is read three times, and there are blocks
+MANY_ROWS, GROUP_ROWS = 256, 4  # from which on a workgroup has some: it costs as much as some hundred elements
 LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts")
 TOTAL_LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts", OF="partials")
 
@@ -60,6 +63,15 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
     scratch = yield from totals_of(_units(x.max_shape, axis), limits)
     out.shape = x.shape
     units, inner = _units(x.shape, axis), prod(x.shape[axis + 1 :])
+    lanes = limits.few_threads_lanes if inner == 1 else 0
+    width = 4 if units.length % 4 == 0 else 1
+    group_rows = GROUP_ROWS if units.number >= MANY_ROWS else 1
+    if lanes and LANE_TURNS * group_rows * ceil_div(units.length // width, lanes) <= limits.max_turns:
+        yield LANE_SOFTMAX[width](
+            out, x, rows=units.number, length=units.length // width, group_rows=group_rows, WG=lanes, LOG=log,
+            groups=ceil_div(units.number, group_rows),
+        )  # fmt: skip
+        return
     rows = {"rows": units.number, "length": units.length, "inner": inner, "LOG": log}
     if not is_long(units, limits):
         yield SOFTMAX(out, x, **rows, **reduction_threads(units, limits))
