@@ -135,6 +135,7 @@ def lane_reduce(
     partials: Tensors,
     limits: Limits,
     divisor: Number,
+    **constants: Any,
 ) -> Generator[Dispatch, Any, None]:
     """out = x reduced over axes, by the second of two codes; by the first to partial results."""
     layout, source = lane_layout(x.shape, axes), x
@@ -145,7 +146,7 @@ def lane_reduce(
         last = parts == 1
         yield LANE_REDUCE[layout.inner, layout.width](
             out if last else target, source, **layout.walk, count=count, unit_threads=layout.unit_threads, span=span,
-            divisor=divisor if last else 1, OP=codes[last], threads=count,
+            divisor=divisor if last else 1, OP=codes[last], threads=count, **constants,
         )  # fmt: skip
         if last:
             return

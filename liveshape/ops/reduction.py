@@ -26,7 +26,7 @@ EXTREMUM = Kernel.load("reduction/extremum")
 EXTREMUM_PARTS = Kernel.load("reduction/extremum", STAGE="parts")
 KEY_PARTS = Kernel.load("reduction/extremum", STAGE="parts", FROM="keys")
 EXTREMUM_OF_KEYS = Kernel.load("reduction/extremum", FROM="keys")
-SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
+SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE, MAXIMUM, MINIMUM = range(8)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
 Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
@@ -185,10 +185,12 @@ def _extremum(
 ) -> Steps:
     outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
     limits: Limits = yield GetLimits()
+    if values is not None and indices is None and not limits.has_many_threads:
+        yield from _extreme_value(x, dims, keepdim, values, MINIMUM if least else MAXIMUM, limits)
+        return
     partials = yield from partials_of(_bound(x, dims), "int32", limits, lanes=2)
     layout = _layout(x, dims, keepdim, *(out for out, _ in outputs))
-    if layout.units.length == 0:
-        raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
+    _check_not_empty(x, dims)
     kind = {"MINIMUM": least, "KIND": KINDS[x.dtype]}
     if not is_long(layout.units, limits):
         for out, index in outputs:
@@ -205,6 +207,22 @@ def _extremum(
     threads = reduction_threads(units, limits)
     for out, index in outputs:
         yield EXTREMUM_OF_KEYS(out, keys, x, **layout.walk | threads, keys=units.length, INDEX=index)
+
+
+def _extreme_value(
+    x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, code: int, limits: Limits
+) -> Steps:
+    """By threads that do not meet, which need no indices."""
+    axes = _axes(x, dims)
+    partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
+    _set_shapes(x, dims, keepdim, out)
+    _check_not_empty(x, dims)
+    yield from lane_reduce((code, code), x, axes, out, partials, limits, 1, FLOATS=KINDS[x.dtype] == 0)
+
+
+def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
+    if prod(x.shape[axis] for axis in _axes(x, dims)) == 0:
+        raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)

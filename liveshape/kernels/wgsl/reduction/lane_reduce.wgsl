@@ -1,4 +1,4 @@
-// out[unit] = the sum, mean, product, any or all of the elements of x that the unit keeps together, for a device with few
+// out[unit] = the sum, mean, product, any, all, maximum or minimum of the elements of x that the unit keeps together, for a device with few
 // threads, whose barriers and scalar loads are expensive: a thread reduces a part of `span` of a unit by itself, in
 // vectors of neighbours, which are elements of the unit or units of their own. Parts of all units lie side by side.
 // composable: the result of a unit is stored once.
@@ -26,11 +26,13 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
 alias Total = vec4<TOut_math>;
 alias Element = vec4<TIn>;
+alias Bits = vec4<u32>;
 const LANES: u32 = 4u;
 #else
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 alias Total = TOut_math;
 alias Element = TIn;
+alias Bits = u32;
 const LANES: u32 = 1u;
 #endif
 @group(0) @binding(2) var<uniform> params: Params;
@@ -54,12 +56,20 @@ fn each(i: u32) {
         var place = begin + walk(j / params.run) + within * params.step;
         // Not counted from zero: compilers would unroll it.
         let end = min(min(j + params.run - within, last), j + BLOCK);
+        let begins = EXTREMUM && j == first;
         var block = identity();
+        if (EXTREMUM) {
+            block = total_of(x[place]); // which counts twice, for lack of an identity
+        }
         for (; j < end; j++) {
             block = combine(block, total_of(x[place]));
             place += params.step;
         }
-        total = combine(total, block);
+        if (begins) {
+            total = block;
+        } else {
+            total = combine(total, block);
+        }
     }
 #if WIDTH == one
     store(i, total);

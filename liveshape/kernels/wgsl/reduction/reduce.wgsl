@@ -41,6 +41,7 @@ alias TOut_math = f32;
 
 alias Total = TOut_math;
 alias Element = TIn;
+alias Bits = u32;
 
 #include reduction/operations
 #include reduction/across_threads
