@@ -15,7 +15,7 @@ from tests.support.chains import Chain, executor_of
 
 MAX = 41
 NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
-SUMS = ("sum.dim_IntList", "mean.dim", "amax.default", "argmax.default")
+SUMS = ("sum.dim_IntList", "mean.dim", "var.correction", "amax.default", "argmax.default")
 
 
 def graph_of(operator: str, width: int) -> Graph:
@@ -35,6 +35,7 @@ def graph_of(operator: str, width: int) -> Graph:
         "rms_norm": (weights[0], 1e-6),
         "sum.dim_IntList": ((2,), True, None),
         "mean.dim": ((1,), True, None),
+        "var.correction": ((2,), 0, True),
         "amax.default": ((2,), True),
         "argmax.default": (2, True),
     }[operator]
