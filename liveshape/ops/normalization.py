@@ -36,8 +36,9 @@ MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
 ROW_WORKGROUP = 128  # threads of its workgroups at least
 ROW_THREADS = 256  # of a row at most
-# Rows of so many vectors go in parts of a workgroup each, where so few rows leave most of a device idle.
-LONG_ROW, FEW_ROWS, MOST_PARTS = 4096, 512, 1024
+# Rows of so many vectors go in parts of a workgroup each, where so few of them leave most of a device idle.
+LONG_ROWS = {4096: 64, 8192: 512}
+FEW_ROWS, MOST_PARTS = max(LONG_ROWS.values()), 1024
 PART = 256 * THREAD_VECTORS  # vectors
 
 
@@ -84,7 +85,7 @@ def _normalize_rows(
     scratch = yield from row_statistics(largest, limits)
     by_parts = limits.has_many_threads and not limits.one_order and limits.max_invocations >= ROW_THREADS
     parts_scratch: LiveTensor | None = None
-    if by_parts and largest.length >= LONG_ROW:
+    if by_parts and largest.length >= min(LONG_ROWS):
         parts_scratch = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
@@ -103,7 +104,8 @@ def _normalize_rows(
     }
     units = Units(rows, width // vector, inner=True)
     parts = ceil_div(units.length, PART)
-    if parts_scratch is not None and rows <= FEW_ROWS and units.length >= LONG_ROW and parts <= MOST_PARTS:
+    few = any(units.length >= length and rows <= most for length, most in LONG_ROWS.items())
+    if parts_scratch is not None and few and parts <= MOST_PARTS:
         grid: dict[str, Any] = {"parts": parts, "groups": rows * parts}
         held = {"WG": ROW_THREADS, "REGISTER_VECTORS": THREAD_VECTORS}
         yield PART_STATISTICS(parts_scratch, x, count=rows * parts, width=units.length, VEC=vector, **held, **grid)
