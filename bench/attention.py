@@ -84,7 +84,7 @@ MANY = {
     "32 keys, 16 vec4s": Way({"TILE_SHAPES": ((32, 16), (32, 8), (32, 4))}, {}),
     "64 keys, 8 vec4s": Way({"TILE_SHAPES": ((64, 8), (32, 4))}, {}),
     "64 keys, 4 vec4s": Way({"TILE_SHAPES": ((64, 4), (32, 4))}, {}),
-    "large tiles": Way({"ENOUGH_TILES": 1}, {}),
+    "large tiles": Way({"ENOUGH_TILES": 1, "ENOUGH_LARGE_TILES": 1}, {}),
     "small tiles": Way({"LARGE_HEAD": 0}, {}),
     "64 threads": Way({}, {"max_invocations": 64}),
     "tiles never split": Way({"MIN_TILE_SPLIT_KEYS": 1 << 20}, {}),

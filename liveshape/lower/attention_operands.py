@@ -21,7 +21,7 @@ _BATCH, _HEAD, _ROW, _COLUMN = range(4)
 _BREAK = -1  # between the axes of a result
 
 
-class Result(NamedTuple):
+class AttentionResult(NamedTuple):
     """What attention writes: the last of the nodes that move the product, and how its elements lie there."""
 
     tensor: Tensor
@@ -52,7 +52,7 @@ class _Outer(NamedTuple):
     strides: Sizes
 
 
-def results_of(uses: DefUse, last: Node) -> Iterator[Result]:
+def results_of(uses: DefUse, last: Node) -> Iterator[AttentionResult]:
     """What may be written instead of a product, the farthest first: where nothing else reads it, as it is moved."""
     layouts = IndexMaps(uses, uses.met_sizes)
     product_out: Tensor = last.args[-1]
@@ -74,7 +74,7 @@ def results_of(uses: DefUse, last: Node) -> Iterator[Result]:
             yield result
 
 
-def _result(tensor: Tensor, moves: tuple[Node, ...], layout: IndexMap, sizes: Sizes) -> Result | None:
+def _result(tensor: Tensor, moves: tuple[Node, ...], layout: IndexMap, sizes: Sizes) -> AttentionResult | None:
     """The digits of a product in its own order, with the strides of where they are written."""
     if layout.offset or product(sizes) != product(tuple(digit.size for digit in layout.digits)):
         return None
@@ -95,7 +95,7 @@ def _result(tensor: Tensor, moves: tuple[Node, ...], layout: IndexMap, sizes: Si
     row, rest = _taken(rest, rows)
     if column is None or row is None:
         return None
-    return Result(tensor, moves, tuple(rest), row, column, layout.axes)
+    return AttentionResult(tensor, moves, tuple(rest), row, column, layout.axes)
 
 
 def _taken(digits: list[Digit], size: LiveSize) -> tuple[Digit | None, list[Digit]]:
@@ -111,7 +111,7 @@ def _taken(digits: list[Digit], size: LiveSize) -> tuple[Digit | None, list[Digi
 
 
 def geometry_of(
-    sizes: LiveSizes, q: IndexMap, k: IndexMap, v: IndexMap, mask: IndexMap | None, result: Result
+    sizes: LiveSizes, q: IndexMap, k: IndexMap, v: IndexMap, mask: IndexMap | None, result: AttentionResult
 ) -> Geometry | None:
     """How attention reads q [.., rows, size], k [.., size, keys], v [.., keys, size] and writes its result."""
     (q_row, q_column), (k_column, k_row), (v_row, v_column) = (map(_digit, each.axes[-2:]) for each in (q, k, v))
@@ -228,7 +228,7 @@ def _two(outer: list[_Outer]) -> list[tuple[_Outer, _Outer]]:
     return [(none, alone), (alone, none)]
 
 
-def _axes(result: Result, batch: _Outer, head: _Outer, group: LiveSize) -> tuple[int, ...] | None:
+def _axes(result: AttentionResult, batch: _Outer, head: _Outer, group: LiveSize) -> tuple[int, ...] | None:
     """The digits of the axes of a result by their numbers."""
     heads = head.size.times(group)
     known = {_BATCH: batch.size, _HEAD: heads, _ROW: result.row.size, _COLUMN: result.column.size}

@@ -15,18 +15,21 @@ from itertools import product as combinations
 from typing import Any
 
 from liveshape.graph import Limits, Node, Tensor
-from liveshape.lower.attention_operands import Result, geometry_of, results_of
+from liveshape.lower.attention_operands import AttentionResult, geometry_of, results_of
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.index_maps import Axis, Digit, IndexMap, IndexMaps
 from liveshape.lower.live_sizes import NOTHING, ONE
-from liveshape.lower.numbers import number_of
+from liveshape.lower.numbers import is_true, number_of
 from liveshape.lower.pattern import Fusion, Replacement, fit
 from liveshape.lower.pattern_operators import (
     ADDED_PRODUCTS,
     ADDITIONS,
     ALL,
     ANY,
+    ARANGE,
+    AT_MOST,
     COMPARISONS,
+    CONJUNCTIONS,
     DIVISIONS,
     EXPANDS,
     MASKED_FILLS,
@@ -35,6 +38,7 @@ from liveshape.lower.pattern_operators import (
     NEGATIONS,
     SOFTMAXES,
     SPELLED_ATTENTION,
+    SUBTRACTIONS,
     WHERES,
 )
 from liveshape.ops.shapes import axis_of
@@ -52,6 +56,7 @@ class _Scores:
     masking: int = NO_MASK
     masked: float = -math.inf
     shaped: Tensor | None = None  # the scores as the mask meets them
+    causal: bool = False  # a query sees the keys up to its own, whose number it has
     nodes: tuple[Node, ...] = ()  # what was walked through, from the last on
     product: Node | None = None
 
@@ -137,6 +142,16 @@ class _Spelling:
     def _added(self, mask: Tensor, scores: Tensor, known: _Scores) -> _Scores | None:
         if known.mask is not None or known.scale != 1:
             return None
+        where = self._maker(mask)
+        if where is not None and where.name in WHERES:
+            # What is zero where a condition says so, and hides a key elsewhere.
+            condition, *sides = where.args[:3]
+            numbers = [number_of(side, self.uses) for side in sides]
+            for pair, masking in (([0, -math.inf], SEEN), ([-math.inf, 0], HIDDEN)):
+                if numbers == pair and isinstance(condition, Tensor) and condition.dtype == "bool":
+                    met = replace(known, masking=masking, shaped=scores)
+                    causal = masking == SEEN and is_causal(condition, self.uses)
+                    return replace(met, masking=NO_MASK, causal=True) if causal else replace(met, mask=condition)
         return replace(known, mask=mask, masking=ADDED, shaped=scores)
 
     def _hidden(self, node: Node, known: _Scores, mask: Tensor, masking: int, number: float) -> _Scores:
@@ -204,6 +219,32 @@ class _Spelling:
         if node is None or not self.uses.single_assignment(tensor) or not self.uses.in_basic_block((node, self.last)):
             return None
         return node
+
+
+def is_causal(seen: Tensor, uses: DefUse) -> bool:
+    """Whether booleans are tril(ones(rows, keys)), as torch decomposes it: places of keys - places of rows <= 0."""
+    node = uses.producer.get(seen)
+    while node is not None and node.name in CONJUNCTIONS:
+        sides = [side for side in node.args[:2] if not is_true(side, uses)]
+        node = uses.producer.get(sides[0]) if len(sides) == 1 else None
+    if node is None or node.name not in AT_MOST or number_of(node.args[1], uses) != 0:
+        return False
+    difference = uses.producer.get(node.args[0])
+    if difference is None or difference.name not in SUBTRACTIONS or difference.args[2] != 1:
+        return False
+    places = [_counted(side, uses) for side in difference.args[:2]]
+    return places == [1, 0] and difference.args[-1].rank == 2
+
+
+def _counted(value: Any, uses: DefUse) -> int | None:
+    """The dimension of a matrix along which a tensor counts from zero."""
+    view = uses.producer.get(value)
+    count = None if view is None or not view.alias else uses.producer.get(view.args[0])
+    counts = count is not None and count.name == ARANGE and (count.args[0], count.args[2]) == (0, 1)
+    if not counts or value.rank != 2 or view is None or view.args[0].rank != 1:
+        return None
+    sizes = uses.met_sizes.of(value)
+    return 1 if sizes[0] == ONE else 0 if sizes[1] == ONE else None
 
 
 def factor_of(node: Node, uses: DefUse) -> tuple[Tensor, float] | None:
@@ -305,7 +346,7 @@ def _attention(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement
                 continue
             given = (
                 q.layout.base, k.layout.base, v.layout.base, None if seen is None else seen.base,
-                scores.masking, scores.masked, spelling.guarded, scores.scale * q.scale * k.scale,
+                scores.masking, scores.masked, scores.causal, spelling.guarded, scores.scale * q.scale * k.scale,
                 *geometry.encoded(), result.tensor,
             )  # fmt: skip
             passed = [node for each in (q, k, v, mask) if each is not None for node in each.nodes]
@@ -316,7 +357,13 @@ def _attention(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement
 
 
 def _alike(
-    q: IndexMap, k: IndexMap, v: IndexMap, mask: IndexMap | None, scores: _Scores, result: Result, limits: Limits
+    q: IndexMap,
+    k: IndexMap,
+    v: IndexMap,
+    mask: IndexMap | None,
+    scores: _Scores,
+    result: AttentionResult,
+    limits: Limits,
 ) -> bool:
     """Whether kernels take tensors of these dtypes, each in one binding."""
     tensors = (q.base, k.base, v.base, result.tensor, *([] if mask is None else [mask.base]))

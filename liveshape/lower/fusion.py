@@ -71,6 +71,7 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     made: list[Tensor] = []
+    absorbs = False
     for node in anchors:
         found = fusion.match(uses, node, limits)
         touched = {each for replacement in found for each in replacement.nodes}
@@ -82,10 +83,12 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
             sources = united(source for node in (*each.nodes, *each.absorbed) for source in node.sources)
             replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args, sources)
             made += each.made
+            absorbs = absorbs or bool(each.absorbed)
     if not replaced:
         return graph
     rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
-    return without_orphans(rewritten(graph, rows, made), gone)
+    made_graph = rewritten(graph, rows, made)
+    return without_orphans(made_graph, gone) if absorbs else made_graph
 
 
 def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:

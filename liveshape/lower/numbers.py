@@ -19,7 +19,7 @@ def number_of(value: Any, uses: DefUse) -> float | None:
 
     Example: `number_of(node.args[1], uses) == 0.125`.
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)):
         return float(value)
     if not isinstance(value, Tensor) or uses.writes[value] > 1 or value in uses.graph.given:
         return None
@@ -32,3 +32,11 @@ def number_of(value: Any, uses: DefUse) -> float | None:
         return None
     (number,) = struct.unpack_from(code, all_bytes(value.constant))
     return float(number)
+
+
+def is_true(value: Any, uses: DefUse) -> bool:
+    """Whether every element of a tensor of booleans is true at every call.
+
+    Example: of `torch.ones(rows, keys, dtype=torch.bool)`.
+    """
+    return isinstance(value, Tensor) and value.dtype == "bool" and number_of(value, uses) == 1

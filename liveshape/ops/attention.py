@@ -139,15 +139,27 @@ def attend(
 
 
 def routed(
-    tensors: Tensors, values: dict[str, Any], heads: int, queries: int, longest: int, workspace: Workspace
+    tensors: Tensors,
+    values: dict[str, Any],
+    heads: int,
+    queries: int,
+    longest: int,
+    workspace: Workspace,
+    *,
+    by_tiles: bool = False,
 ) -> Steps:
-    """Attention by the kernels for so many heads of keys, of all batches, and so many queries."""
+    """Attention by the kernels for so many heads of keys, of all batches, and so many queries.
+
+    With `by_tiles` rows that are many, but in few tiles, go as few rows do.
+    """
     limits: Limits = yield GetLimits()
     values = values | {"hidden": float("-inf")}
     attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, longest, workspace)
     context = values["context"]
+    size, rows = values["HEAD_SIZE"], values["rows"]
     few = heuristics.is_few_rows(queries, values["group"])
-    yield from route_of(few, values["HEAD_SIZE"], context, limits)(attention, heads, context, limits)
+    few = few or (by_tiles and heuristics.in_few_tiles(heads, rows, size, context, limits))
+    yield from route_of(few, size, context, limits)(attention, heads, context, limits)
 
 
 def check_heads(q: LiveTensor, k: LiveTensor, v: LiveTensor, axes: tuple[int, int], context: int) -> None:
@@ -260,7 +272,9 @@ def few_rows(attention: AttentionCall, heads: int, context: int, limits: Limits)
 def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
     """Many rows, as in prefill, in tiles with online softmax."""
     kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
-    keys = heuristics.matrix_keys(size, limits)
+    # Matrix units take queries, and give results, by four.
+    aligned = not any(step % 4 for name, step in attention.values.items() if name.startswith(("query_", "out_")))
+    keys = heuristics.matrix_keys(size, limits) if aligned else 0
     if keys and (attention.workspace is None or attention.workspace.halves is not None):
         yield from _matrix_tiles(attention, heads, context, keys)
         return

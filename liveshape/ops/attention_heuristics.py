@@ -43,7 +43,12 @@ COMBINE_THREADS = 4  # that reduce the splits of an element
 MIN_COOPERATING_THREADS = 64
 ROW_WORKGROUP_KEYS = 1024  # up to here each row has its own workgroup, and heads of a group (GQA) load keys again
 ROW_WORKGROUP_ROWS = 64  # of all heads: more fill the device even in blocks
-ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
+ENOUGH_TILES = 128  # splits of the context make up for what rows lack of so many
+ENOUGH_LARGE_TILES = (
+    96  # below this smaller tiles fill a device better, though each costs more than half of a large one
+)
+# Up to so many large tiles, and so many keys, the blocks of few rows by subgroup shuffles fill a device better (H200).
+FEW_LARGE_TILES, FEW_KEYS = 48, 256
 MIN_TILE_SPLIT_KEYS = 128
 
 # Keys, and vec4s of the head, that a tile stages in workgroup memory: the first shape that fits, or the last where
@@ -58,7 +63,7 @@ ORDERED_SPLIT_KEYS, ORDERED_SPLITS = 256, 16
 MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 
 # Tiles of matrix units that fill a device: splits of the context make up for what rows lack, down to so many keys.
-ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 256
+ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 512
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
 
@@ -108,6 +113,17 @@ class Tile(NamedTuple):
 def is_few_rows(queries: int, group: int) -> bool:
     """Whether the rows of a head are few, as in decode; those of one query are, however many heads share its keys."""
     return queries * group <= FEW_ROWS or queries == 1
+
+
+def in_few_tiles(heads: int, rows: int, size: int, context: int, limits: Limits) -> bool:
+    """Whether so many rows of each head of keys are tiles so few, of so few keys, that they better go as few rows do.
+
+    >>> few = Limits(subgroup=32)
+    >>> [in_few_tiles(12, rows, 64, rows, limits) for rows, limits in ((128, few), (512, few), (128, Limits()))]
+    [True, False, False]
+    """
+    small = heads * ceil_div(rows, LARGE_TILE) <= FEW_LARGE_TILES and context <= FEW_KEYS
+    return small and _many_threads(limits) and subgroup_block_of(heads, rows, size, context, limits) is not None
 
 
 def ordered_block_of(group: int, size: int, context: int, longest: int, limits: Limits) -> Block | SubgroupBlock:
@@ -220,7 +236,7 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     >>> tile_of(8, 2048, 64, 8192, Limits())
     Tile(rows=64, thread_rows=8, keys=32, depth=4, value_keys=8, splits=1)
     """
-    enough, shapes = (ENOUGH_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
+    enough, shapes = (ENOUGH_LARGE_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
     large = size <= LARGE_HEAD and rows > SMALL_TILE and heads * ceil_div(rows, LARGE_TILE) >= enough
     tile_rows, thread_rows = (LARGE_TILE, 8) if large else (SMALL_TILE, 4)
     splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), size, limits)
@@ -263,7 +279,7 @@ def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits:
 def matrix_tile_splits(context: int, tiles: int) -> int:
     """How many workgroups split the context of each of so many tiles of matrix units.
 
-    >>> matrix_tile_splits(4096, 256), matrix_tile_splits(512, 64), matrix_tile_splits(200, 8)
+    >>> matrix_tile_splits(4096, 256), matrix_tile_splits(1024, 64), matrix_tile_splits(512, 8)
     (1, 2, 1)
     """
     return max(1, min(MAX_SPLITS, ENOUGH_MATRIX_TILES // max(tiles, 1), ceil_div(context, MIN_MATRIX_SPLIT_KEYS)))

@@ -60,7 +60,7 @@ class Strides(NamedTuple):
         return tuple(each.of(shape) for each in self)
 
 
-class Call(NamedTuple):
+class AttentionSizes(NamedTuple):
     """The sizes of attention: heads of keys, and how many of queries share each."""
 
     batch: int
@@ -71,10 +71,10 @@ class Call(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, sizes: Ints, shapes: Sequence[Shape]) -> Call:
+    def of(cls, sizes: Ints, shapes: Sequence[Shape]) -> AttentionSizes:
         """
-        >>> Call.of(encoded([Extent(0, 0), *map(Extent.literal, (12, 1, 5, 7, 64))]), [(3, 5, 768)])
-        Call(batch=3, key_heads=12, group=1, queries=5, keys=7, size=64)
+        >>> AttentionSizes.of(encoded([Extent(0, 0), *map(Extent.literal, (12, 1, 5, 7, 64))]), [(3, 5, 768)])
+        AttentionSizes(batch=3, key_heads=12, group=1, queries=5, keys=7, size=64)
         """
         return cls(*(Extent(*each).of(shapes) for each in zip(*[iter(sizes)] * 3, strict=True)))
 
@@ -113,7 +113,7 @@ def axes_from(numbers: Ints) -> list[list[int]]:
 
 def _attended(given: Mapping[str, Any]) -> int:
     """Q @ K over all keys, and softmax @ V over all values."""
-    call = Call.of(given["sizes"], [given[name].shape for name in ("q", "k", "v")])
+    call = AttentionSizes.of(given["sizes"], [given[name].shape for name in ("q", "k", "v")])
     return 4 * prod(call)
 
 
@@ -125,6 +125,7 @@ def attention(
     attn_mask: LiveTensor | None,
     masking: int,
     masked: float,
+    is_causal: bool,
     guarded: bool,
     scale: float,
     sizes: Ints,
@@ -136,15 +137,15 @@ def attention(
     out: LiveTensor,
 ) -> Steps:
     """`sizes` are extents, `of_...` strides, `axes` the digits of the result's. A row that sees no key at all is zero
-    if it is `guarded`, else NaN, as softmax gives it."""
+    if it is `guarded`, else NaN, as softmax gives it. If `is_causal` query n sees keys up to key n."""
     operands = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
-    bound = Call.of(sizes, [each.max_shape for each in operands])
+    bound = AttentionSizes.of(sizes, [each.max_shape for each in operands])
     workspace = yield from workspace_up_to(
         (bound.batch, bound.key_heads * bound.group, bound.queries, bound.size),
         (bound.batch, bound.key_heads, bound.keys, bound.size),
         HEADS_FIRST,
     )
-    call = Call.of(sizes, [each.shape for each in operands])
+    call = AttentionSizes.of(sizes, [each.shape for each in operands])
     digits = (call.batch, call.key_heads * call.group, call.queries, call.size)
     out.shape = tuple(prod(digits[digit] for digit in axis) for axis in axes_from(axes))
     read = [
@@ -160,7 +161,7 @@ def attention(
         "group": call.group,
         "rows": call.queries * call.group,
         "context": call.keys,
-        "causal": False,
+        "causal": is_causal,
         "position": 0,
         "scale": scale,
         "masked": masked,
@@ -182,7 +183,7 @@ def attention(
     values |= _named("mask", seen[:4]) | {"mask_key": seen[4]}
     # An absent mask still needs a buffer in its place; the queries are there and only read.
     tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
-    yield from routed(tensors, values, call.batch * call.key_heads, call.queries, bound.keys, workspace)
+    yield from routed(tensors, values, call.batch * call.key_heads, call.queries, bound.keys, workspace, by_tiles=True)
 
 
 def _named(name: str, steps: Sequence[int]) -> dict[str, int]:

@@ -44,6 +44,7 @@ class Spelling:
     itself: bool = False  # attention of rows to the rows themselves, from one fused projection
     floats: str = "float32"
     batch: int = BATCH
+    causal: bool = False
 
 
 class Spelled(Movements):
@@ -127,13 +128,32 @@ class Spelled(Movements):
         return self.node("aten._to_copy.default", *given, self.tensor(x.max_shape, dtype))
 
 
+def causal_mask(chain: Spelled) -> Tensor:
+    """torch.ones(rows, keys, dtype=torch.bool).tril(diagonal=0)."""
+    size = chain.operands[1].max_shape[1]
+    ones = chain.tensor((ROWS, size), "bool")
+    chain.node("aten.full.default", (chain.rows, chain.keys), True, None, None, None, False, ones)
+    places = []
+    for live, bound, dim in ((chain.keys, size, -2), (chain.rows, ROWS, -1)):
+        count = chain.tensor((bound,), "int32")
+        chain.node("aten.arange.start_step", 0, live, 1, None, None, None, False, count)
+        places.append(chain.unsqueeze(count, dim))
+    distance = chain.broadcast("aten.sub.Tensor", *places, 1)
+    below = chain.node("aten.le.Scalar", distance, 0, chain.tensor(distance.max_shape, "bool"))
+    return chain.node("aten.logical_and.default", below, ones, chain.tensor(distance.max_shape, "bool"))
+
+
 def sdpa(chain: Spelled) -> Tensor:
     """The square root of the scale on both sides, and a guard."""
     q, k, v = (chain.split(place) for place in range(3))
     root = chain.scale**0.5
     scores = chain.scores(chain.scaled(q, root), chain.scaled(chain.permute(k, 0, 1, 3, 2), root))
-    if chain.mask is not None:
-        scores = chain.broadcast("aten.add.Tensor", scores, chain.mask, 1)
+    mask = causal_mask(chain) if chain.case.causal else chain.mask
+    if chain.case.dtype == "bool":
+        seen, hidden = (chain.node("aten::scalar_tensor.out", x, chain.tensor(())) for x in (0.0, INFINITE))
+        mask = chain.broadcast("aten.where.self", mask, seen, hidden)
+    if mask is not None:
+        scores = chain.broadcast("aten.add.Tensor", scores, mask, 1)
     out = chain.mixed(chain.guarded(scores), v)
     # The result of torch lies as (rows, batch, heads, size).
     heads = chain.permute(chain.view(out, chain.batch, HEADS, chain.rows, chain.size), 2, 0, 1, 3)
@@ -231,6 +251,8 @@ SPELLINGS = {
     "sdpa of odd heads": Spelling("the same, heads of 6", sdpa, size=6),
     "sdpa of one member": Spelling("the same, a batch of one", sdpa, batch=1),
     "eager of one member": Spelling("eager_attention_forward of a batch of one", eager, nan=True, key_heads=2, batch=1),
+    "sdpa, causal": Spelling("the same, is_causal=True", sdpa, dtype="bool", causal=True),
+    "sdpa with a mask of booleans": Spelling("the same, where(mask, 0, -inf)", sdpa, ("b", "1", "1", "k"), "bool"),
     "sdpa of large heads": Spelling("the same, heads of 144", sdpa, size=144),
     "sdpa with a mask of keys": Spelling("the same, a mask added", sdpa, ("b", "1", "1", "k")),
     "sdpa with a mask of rows": Spelling("the same", sdpa, ("r", "k")),
@@ -268,8 +290,10 @@ def golden(case: Spelling, operands: list[Any], mask: Any) -> np.ndarray:
     if mask is not None:
         seen = torch.from_numpy(mask)
         seen = seen.reshape(batch, HEADS, *mask.shape[1:]) if case.mask[0] == "u" else seen
-        hidden = ~seen if case.write is divided else seen
+        hidden = ~seen if case.write in (divided, sdpa) and seen.dtype == torch.bool else seen
         scores = scores.masked_fill(hidden, case.masked) if seen.dtype == torch.bool else scores + seen.double()
+    if case.causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), INFINITE)
     shares = scores.softmax(-1)
     if not case.nan:
         shares = shares.nan_to_num(0.0)
@@ -312,7 +336,7 @@ def test_each_spelling_is_one_operator_and_right(name: str) -> None:
     copies = [kind for kind in kinds if kind in ("aten.permute_copy.default", "aten.expand_copy.default")]
     # torch.nn moves its inputs and its result by itself, beside the projections.
     assert len(copies) == (3 if case.write is multihead else 0), kinds
-    assert not [kind for kind in kinds if "bmm" in kind or "softmax" in kind]
+    assert not [kind for kind in kinds if "bmm" in kind or "softmax" in kind or "where" in kind or "add" in kind]
     executor = executor_of(fused, open_device())
     tolerance = 4e-3 if case.floats == "float16" else 2e-5
     generator = np.random.default_rng(len(name))

@@ -123,7 +123,8 @@ def test_tiles_of_every_shape(
 ) -> None:
     """What large problems take on devices with much memory of a workgroup, in small."""
     monkeypatch.setattr(heuristics, "TILE_SHAPES", (form,))
-    monkeypatch.setattr(heuristics, "ENOUGH_TILES", 1 if rows == heuristics.LARGE_TILE else 8)
+    for name in ("ENOUGH_TILES", "ENOUGH_LARGE_TILES"):
+        monkeypatch.setattr(heuristics, name, 1 if rows == heuristics.LARGE_TILE else 8)
     monkeypatch.setattr(heuristics, "LARGE_HEAD", 1024 if rows == heuristics.LARGE_TILE else 0)
     heuristics.split_results_shape.cache_clear()
     limits = replace(open_device().limits, max_invocations=threads, max_cooperating_threads=256)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.meanings.meaning_table import meaning
-from liveshape.ops.strided_attention import ADDED, SEEN, Call, axes_from, strides_from
+from liveshape.ops.strided_attention import ADDED, SEEN, AttentionSizes, axes_from, strides_from
 
 
 def _attended(queries: Any, keys: Any, values: Any, mask: Any, scale: float | None) -> Any:
@@ -98,11 +98,11 @@ def _written(cache: Any, new: Any, start: Any) -> Any:
 
 @meaning("liveshape.attention")
 def _attention_of_strides(
-    q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, guarded: bool, scale: float, sizes: Any,
-    of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any,
+    q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, causal: bool, guarded: bool, scale: float,
+    sizes: Any, of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any,
 ) -> Sequence[Any]:  # fmt: skip
     """What softmax(q @ k * scale + mask) @ v gives, of tensors along strides; a row that sees nothing is NaN or 0."""
-    call = Call.of(sizes, [each.shape for each in (q, k, v, mask) if each is not None])
+    call = AttentionSizes.of(sizes, [each.shape for each in (q, k, v, mask) if each is not None])
     heads = call.key_heads * call.group
     queries = _strided(q, of_queries, (call.batch, heads, call.queries, call.size))
     keys, values = (
@@ -113,6 +113,8 @@ def _attention_of_strides(
     if mask is not None:
         seen = _strided(mask, of_mask, scores.shape)
         scores = scores + seen if masking == ADDED else np.where(seen == (masking == SEEN), scores, masked)
+    if causal:
+        scores = np.where(np.arange(call.keys) <= np.arange(call.queries)[:, None], scores, -np.inf)
     most = scores.max(-1, keepdims=True, initial=-np.inf)
     unseen = most == -np.inf
     weights = np.exp(scores - np.where(unseen, 0.0, most))

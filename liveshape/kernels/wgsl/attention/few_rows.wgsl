@@ -32,6 +32,7 @@ override CHUNK: u32 = 128; // keys between two updates of the running maximum
 
 #include attention/params
 #include attention/operands
+#include attention/row_elements
 #include attention/keys_and_values
 
 const SLICE: u32 = (VEC4S + LANES - 1) / LANES; // vec4s of a query that a thread keeps

@@ -33,6 +33,7 @@ override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at mos
 
 #include attention/params
 #include attention/operands
+#include attention/row_elements
 #include attention/keys_and_values
 #include attention/store_split
 #include attention/shuffles

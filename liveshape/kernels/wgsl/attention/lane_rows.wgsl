@@ -32,6 +32,7 @@ override SHARE_LANES: u32 = 8; // lanes that have one
 
 #include attention/params
 #include attention/operands
+#include attention/row_elements
 #include attention/keys_and_values
 
 const BLOCK_ROWS: u32 = ROWS * WG;

@@ -18,9 +18,9 @@ override KEY_EIGHTS: u32 = 4; // of which each of the two threads of a row takes
 override HEAD_BLOCKS: u32 = 4;
 override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of values
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TRow>>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
-@group(0) @binding(2) var<storage, read> queries: array<TRow>;
+@group(0) @binding(2) var<storage, read> queries: array<vec4<TRow>>;
 #if CACHE == paged
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -41,6 +41,8 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 #include attention/params
 #include attention/operands
+#include attention/row_fours
+#include attention/head_width
 #if CACHE == paged
 #include attention/keys_and_values
 #endif
@@ -158,29 +160,12 @@ fn main(
     let real_row = min(first_row + tile_row, params.rows - 1u);
 #endif
     let query = query_place(unit, real_row);
-    var most = 0.0;
-    for (var eight = half; eight < EIGHTS; eight += 2u) {
-        let given = EightFloats(query_four(query, eight * 2u), query_four(query, eight * 2u + 1u));
-        most = max(most, largest(given));
-    }
-    let query_scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
-    for (var eight = half; eight < EIGHTS; eight += 2u) {
-        let given = EightFloats(query_four(query, eight * 2u), query_four(query, eight * 2u + 1u));
-        key_tile[tile_row * PITCH + eight] = halved(given, query_scale.inverse);
-    }
-    workgroupBarrier();
 #unroll k < HEAD_BLOCKS
-    let query_$k = subgroupMatrixLoad<Left, row_major>(&key_tile, place * MATRIX * PITCH + $ku * 2u, PITCH);
-    var sum_$k = Sum();
+    let given_$k = EightFloats(
+        query_four(query, (half + $ku * 2u) * 2u), query_four(query, (half + $ku * 2u) * 2u + 1u),
+    );
 #endunroll
-    var relative_to = LOWEST; // what the sums of this row are divided by, as a logarithm
-    var exp_sum = 0.0; // of this thread's keys
-#if SOFTMAX == with_sinks
-    if (work % params.splits == 0u) {
-        relative_to = sink_of(unit, first_row + tile_row);
-        exp_sum = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
-    }
-#endif
+    // The first tile is on its way while queries become halves.
 #if CACHE == paged
 #unroll i < LOADS
     var key_$i: EightFloats;
@@ -206,6 +191,30 @@ fn main(
         key_$i = halves[first + $iu * WG];
         value_$i = halves[first + KEYS * EIGHTS + $iu * WG];
 #endunroll
+    }
+#endif
+    var most = 0.0;
+#unroll k < HEAD_BLOCKS
+    most = max(most, largest(given_$k));
+#endunroll
+    let query_scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
+#unroll k < HEAD_BLOCKS
+    {
+        let eight = half + $ku * 2u;
+        key_tile[tile_row * PITCH + eight] = halved(given_$k, query_scale.inverse);
+    }
+#endunroll
+    workgroupBarrier();
+#unroll k < HEAD_BLOCKS
+    let query_$k = subgroupMatrixLoad<Left, row_major>(&key_tile, place * MATRIX * PITCH + $ku * 2u, PITCH);
+    var sum_$k = Sum();
+#endunroll
+    var relative_to = LOWEST; // what the sums of this row are divided by, as a logarithm
+    var exp_sum = 0.0; // of this thread's keys
+#if SOFTMAX == with_sinks
+    if (work % params.splits == 0u) {
+        relative_to = sink_of(unit, first_row + tile_row);
+        exp_sum = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
     }
 #endif
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
@@ -355,18 +364,23 @@ fn main(
     let exists = first_row + tile_row < params.rows;
 #endif
     workgroupBarrier();
+    // As many matrices of sums at a time as there is room where the scores were.
 #unroll k < HEAD_BLOCKS
-    subgroupMatrixStore<row_major>(&scores, place * MATRIX * SCORE_PITCH, sum_$k, SCORE_PITCH);
-    workgroupBarrier();
-    for (var four = half; exists && four < MATRIX / 4u; four += 2u) {
-        let sum = scores[tile_row * SCORE_PITCH + four];
-        let own = $ku * MATRIX / 4u + four;
-        if (params.splits > 1u) {
-            store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);
-        } else {
-            store(out_place(unit, real_row), own, averaged(sum, whole));
+    subgroupMatrixStore<row_major>(
+        &scores, place * MATRIX * SCORE_PITCH + $ku % KEY_BLOCKS * MATRIX / 4u, sum_$k, SCORE_PITCH,
+    );
+    if ($ku % KEY_BLOCKS == KEY_BLOCKS - 1u || $ku == HEAD_BLOCKS - 1u) {
+        workgroupBarrier();
+        for (var four = half; exists && four < ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u; four += 2u) {
+            let sum = scores[tile_row * SCORE_PITCH + four];
+            let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + four;
+            if (params.splits > 1u) {
+                store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);
+            } else {
+                store(out_place(unit, real_row), own, averaged(sum, whole));
+            }
         }
+        workgroupBarrier();
     }
-    workgroupBarrier();
 #endunroll
 }

@@ -1,20 +1,10 @@
-// Four neighbours of a query in f32, zero beyond the head; and what a score becomes under the mask.
+// What a score becomes under the mask, and what it counts for.
 #choice CACHE: contiguous, paged
 #if CACHE == paged
 #include attention/pages
 #else
 override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen, 3: which are hidden
 #endif
-
-#include attention/head_width
-
-fn query_four(place: u32, four: u32) -> vec4<f32> {
-    var result = vec4<f32>();
-    for (var i = 0u; i < width_of(four); i++) {
-        result[i] = f32(queries[place + four * 4u + i]);
-    }
-    return result * params.scale;
-}
 
 // One step of rounding per product, as `sum + a * b` has two where a compiler keeps them apart.
 fn dot_onto(sum: f32, left: vec4<f32>, right: vec4<f32>) -> f32 {
@@ -53,10 +43,4 @@ fn masked(visible: Visible, key: u32, score: f32) -> f32 {
 // exp(score - maximum); a score of -inf counts for nothing even where every other is -inf too.
 fn weight_of(score: f32, running_maximum: f32) -> f32 {
     return select(exp(score - running_maximum), 0.0, score < LOWEST);
-}
-
-fn store(place: u32, four: u32, value: vec4<f32>) {
-    for (var i = 0u; i < width_of(four); i++) {
-        out[place + four * 4u + i] = TRow(value[i]);
-    }
 }

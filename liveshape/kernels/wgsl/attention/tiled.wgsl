@@ -34,6 +34,7 @@ override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all 
 
 #include attention/params
 #include attention/operands
+#include attention/row_elements
 #include attention/keys_and_values
 #include attention/store_split
 

@@ -1,0 +1,8 @@
+// Four neighbours of a query in f32, and those of a result, at once: rows begin at a multiple of four.
+fn query_four(place: u32, four: u32) -> vec4<f32> {
+    return vec4<f32>(queries[place / 4u + four]) * params.scale;
+}
+
+fn store(place: u32, four: u32, value: vec4<f32>) {
+    out[place / 4u + four] = vec4<TRow>(value);
+}
