@@ -263,7 +263,7 @@ def factor_of(node: Node, uses: DefUse) -> tuple[Tensor, float] | None:
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _Way:
     """A way to read an operand of a product: its map, what it is multiplied by, and the nodes that this leaves out."""
 
     layout: IndexMap
@@ -271,7 +271,7 @@ class _Operand:
     nodes: tuple[Node, ...]
 
 
-def _operands(uses: DefUse, tensor: Tensor, reader: Node, *, scaled: bool) -> list[_Operand]:
+def _operands(uses: DefUse, tensor: Tensor, reader: Node, *, scaled: bool) -> list[_Way]:
     """All ways to read an operand of a product, the farthest first."""
 
     def through(node: Node) -> Tensor | None:
@@ -289,18 +289,18 @@ def _operands(uses: DefUse, tensor: Tensor, reader: Node, *, scaled: bool) -> li
     for layout, count in layouts.numbered_bases(tensor, reader):
         passed = tuple(nodes[:count])
         factors = [factor[1] for node in passed if not node.alias and (factor := factor_of(node, uses)) is not None]
-        found.append(_Operand(layout, math.prod(factors), passed))
+        found.append(_Way(layout, math.prod(factors), passed))
     return found
 
 
-def _masks(uses: DefUse, scores: _Scores, reader: Node) -> list[_Operand | None]:
+def _masks(uses: DefUse, scores: _Scores, reader: Node) -> list[_Way | None]:
     """All ways to read a mask as if it had the shape of the scores; None of them where there is no mask."""
     mask, shaped = scores.mask, scores.shaped
     if mask is None or shaped is None:
         return [None]
     target = uses.met_sizes.of(shaped)
     lead = len(target) - mask.rank
-    found: list[_Operand | None] = []
+    found: list[_Way | None] = []
     for way in _operands(uses, mask, reader, scaled=False):
         axes: list[Axis] = [(Digit(size, NOTHING),) for size in target[:lead]]
         alike = lead >= 0
@@ -346,8 +346,8 @@ def _attention(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement
                 continue
             given = (
                 q.layout.base, k.layout.base, v.layout.base, None if seen is None else seen.base,
-                scores.masking, scores.masked, scores.causal, spelling.guarded, scores.scale * q.scale * k.scale,
-                *geometry.encoded(), result.tensor,
+                scores.masking, scores.masked, spelling.guarded, scores.scale * q.scale * k.scale,
+                *geometry.encoded(), scores.causal, result.tensor,
             )  # fmt: skip
             passed = [node for each in (q, k, v, mask) if each is not None for node in each.nodes]
             nodes = (last, *result.moves)

@@ -48,7 +48,7 @@ ENOUGH_LARGE_TILES = (
     96  # below this smaller tiles fill a device better, though each costs more than half of a large one
 )
 # Up to so many large tiles, and so many keys, the blocks of few rows by subgroup shuffles fill a device better (H200).
-FEW_LARGE_TILES, FEW_KEYS = 48, 256
+FEW_LARGE_TILES, FEW_KEYS = 32, 256
 MIN_TILE_SPLIT_KEYS = 128
 
 # Keys, and vec4s of the head, that a tile stages in workgroup memory: the first shape that fits, or the last where

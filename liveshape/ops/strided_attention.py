@@ -125,7 +125,6 @@ def attention(
     attn_mask: LiveTensor | None,
     masking: int,
     masked: float,
-    is_causal: bool,
     guarded: bool,
     scale: float,
     sizes: Ints,
@@ -134,6 +133,7 @@ def attention(
     of_values: Ints,
     of_mask: Ints,
     axes: Ints,
+    is_causal: bool,
     out: LiveTensor,
 ) -> Steps:
     """`sizes` are extents, `of_...` strides, `axes` the digits of the result's. A row that sees no key at all is zero

@@ -84,8 +84,6 @@ NO_SWEEP = {
     "liveshape.rotary_linear_q4gsw": "qkv_linear_q4gsw and rotary_to_cache in one; each has sweeps",
     "liveshape.rms_norm_rotary_linear_q4gsw": "rms_norm_qkv_linear_q4gsw and rotary_to_cache in one; each has sweeps",
     "liveshape.paged_attention": "its tables depend on the device; sdpa_with_kv_cache has sweeps of its arithmetic",
-    "liveshape.attention": "the kernels of et_vk.sdpa along strides of its own; tests/lower has every spelling of it",
-    "liveshape.permuted_view": "shares the memory of its source",
     "quantized_decomposed::embedding_4bit.out": "the kernel of et_vk.embedding_q4gsw, with another output",
     "quantized_decomposed::embedding_2bit.out": "the kernel of et_vk.embedding_q4gsw, of two bits",
     "quantized_decomposed::embedding_byte.out": "the kernel of et_vk.embedding_q4gsw, of eight bits",

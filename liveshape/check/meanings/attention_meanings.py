@@ -98,8 +98,8 @@ def _written(cache: Any, new: Any, start: Any) -> Any:
 
 @meaning("liveshape.attention")
 def _attention_of_strides(
-    q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, causal: bool, guarded: bool, scale: float,
-    sizes: Any, of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any,
+    q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, guarded: bool, scale: float,
+    sizes: Any, of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any, causal: bool,
 ) -> Sequence[Any]:  # fmt: skip
     """What softmax(q @ k * scale + mask) @ v gives, of tensors along strides; a row that sees nothing is NaN or 0."""
     call = AttentionSizes.of(sizes, [each.shape for each in (q, k, v, mask) if each is not None])
