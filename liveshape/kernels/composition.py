@@ -16,6 +16,7 @@ from liveshape.kernels.function_library import definitions, needed
 from liveshape.kernels.kernel import Binding, Kernel, with_fields
 from liveshape.kernels.pointwise_kernel import named
 from liveshape.kernels.pointwise_operands import Operands
+from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.pointwise_text import number_fields, rounded, statements
 from liveshape.kernels.split_bindings import use_segment_functions
 
@@ -91,6 +92,18 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     attributes["bindings"] = (Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more)
     vars(made).update(attributes, name=made.file, computed=out.element)
     return made
+
+
+@cache
+def is_light(expression: Expression) -> bool:
+    """Whether an expression is a few instructions: none of its functions calls one of the library, but to look for NaN.
+
+    >>> from liveshape.graph.expression import Applied
+    >>> [is_light(Expression(("float32",), (), (Applied(name, (0,), "float32"),))) for name in ("abs", "gelu")]
+    [True, False]
+    """
+    texts = (FUNCTIONS[name].floats or "" for name in expression.functions)
+    return not any(set(_library_word().findall(text)) - {"is_nan"} for text in texts)
 
 
 @cache

@@ -4,7 +4,8 @@ Buffers are given by position, Params by name, constants by NAME in capitals. El
 from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says. A kernel
 that declares `override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles
 under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it. One that says
-`// composable: why` stores each element of `out`, its first binding, once, and never reads it: see `composition.py`.
+`// composable: why` stores each element of `out`, its first binding, once, and never reads it: see `composition.py`;
+`// composable with light expressions: why` should not get others, which would take registers from its loops.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
-_COMPOSABLE = re.compile(r"^// composable: \S", re.MULTILINE)
+_COMPOSABLE = re.compile(r"^// composable( with light expressions)?: \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
 _ACCESSOR = re.compile(r"\bfn\s+((\w+)_(?:at|put|rounded))\b")  # as split_bindings.py names them
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -118,6 +119,7 @@ class Kernel:
     needs_half: bool
     unchecked: bool  # whether its file says why no index of it needs a check (`// unchecked: why`)
     composable: bool  # whether an expression of what it computes may be stored instead
+    wants_light: bool  # whether such an expression should call no function of the library
     layout: struct.Struct
     flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
     # Its specializations, for as long as a plan or a device has them; no callbacks, which swallow signals.
@@ -226,7 +228,8 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "vectored": vectored,
         "needs_half": bool(re.search(r"\bf16\b", everything)),
         "unchecked": bool(_UNCHECKED.search(source)),
-        "composable": bool(_COMPOSABLE.search(source)),
+        "composable": bool(composable := _COMPOSABLE.search(source)),
+        "wants_light": bool(composable and composable.group(1)),
         "layout": _layout(fields),
         "flatten": _flattening(name, fields),
     }

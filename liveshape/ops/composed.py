@@ -17,7 +17,7 @@ from liveshape.graph.elements import stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.composition import EPILOGUE, NUMBER, composed
+from liveshape.kernels.composition import EPILOGUE, NUMBER, composed, is_light
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.pointwise import (
     Pointwise,
@@ -119,7 +119,9 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Liv
     shape = viewed_shape(composition, values, computed)
     out.shape = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
     storing = [each for each in dispatches if computed in each.tensors]
-    if out.shape == shape and all(_is_composable(each, computed, out, operands, limits) for each in storing):
+    if out.shape == shape and all(
+        _is_composable(each, expression, computed, out, operands, limits) for each in storing
+    ):
         for each in dispatches:
             yield _with_epilogue(each, expression, operands, numbers, out, half) if each in storing else each
         return
@@ -164,7 +166,12 @@ def viewed_shape(composition: Composition, values: Any, computed: LiveTensor) ->
 
 
 def _is_composable(
-    dispatch: Dispatch, computed: LiveTensor, out: LiveTensor, operands: Tensors, limits: Limits
+    dispatch: Dispatch,
+    expression: Expression,
+    computed: LiveTensor,
+    out: LiveTensor,
+    operands: Tensors,
+    limits: Limits,
 ) -> bool:
     """Whether a dispatch that writes a result may store an expression of it instead."""
     kernel, tensors = dispatch.kernel, dispatch.tensors
@@ -173,6 +180,7 @@ def _is_composable(
     bindings = sum(tensor.bindings for tensor in (*tensors[1:], *operands)) + 1
     return (
         kernel.composable
+        and (is_light(expression) or not kernel.wants_light)
         and tensors[0] is computed
         and computed not in tensors[1:]
         and out.bindings == 1

@@ -1,7 +1,7 @@
 // GEMM in tiles of TILE_ROWS by TILE_COLUMNS that a workgroup stages in its memory, 16 of the depth at a time.
 // Both tiles keep the depth innermost, in vec4s, so one thread's step is a vector times a 4 x 4 block.
 // The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
-// composable: a sum is stored once.
+// composable with light expressions: a sum is stored once, from registers that the loop over the depth needs.
 #choice FACTORS: matrices, convolution
 // T: f32, f16
 override WG: u32 = 256;
