@@ -1,5 +1,7 @@
 """What every operator of a random program means, in torch: floats are float64, whole numbers int64.
 
+Pointwise operators mean what kernels/pointwise_table.py says of their functions.
+
 A function gets the arguments before the output and returns what its node's targets become.
 """
 
@@ -12,6 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from liveshape.check.meanings.pointwise_meanings import Operand, evaluated
+from liveshape.ops import OPS
+from liveshape.ops.pointwise import built
 from tests.ops.cases.attention import _attention
 
 Tensor = torch.Tensor
@@ -28,28 +33,61 @@ NUDGED = {"torchao.choose_qparams_affine.default"}
 
 
 def _plain() -> None:
-    for name in ("tanh", "sigmoid", "relu", "abs", "neg", "sin", "cos", "exp", "square", "erf", "atan", "sign"):
-        MEANING[f"aten.{name}.default"] = getattr(torch, name)
-    for name in ("floor", "ceil", "trunc", "round", "bitwise_not", "logical_not", "expm1", "log1p", "rsqrt"):
-        MEANING[f"aten.{name}.default"] = getattr(torch, name)
-    for name in ("minimum", "maximum", "atan2", "logical_and", "logical_or", "logical_xor"):
-        MEANING[f"aten.{name}.default"] = getattr(torch, name)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        MEANING[f"aten.{name}.Tensor"] = MEANING[f"aten.{name}.Scalar"] = getattr(torch, name)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv"):
         MEANING[name] = getattr(operator, name)
-    for name in ("and", "or", "xor"):
-        function = getattr(torch, f"bitwise_{name}")
-        MEANING[f"aten.bitwise_{name}.Tensor"] = MEANING[f"aten.bitwise_{name}.Scalar"] = function
-    for name in ("add", "sub", "mul", "floordiv"):
-        MEANING[name] = getattr(operator, name)
-    for name in ("silu", "hardswish", "hardsigmoid"):
-        MEANING[f"aten.{name}.default"] = getattr(F, name)
     for name in ("clone", "alias_copy", "detach_copy", "_to_copy", "lift_fresh_copy"):
         MEANING[f"aten.{name}.default"] = lambda x, *_: x
     for name in ("mm", "bmm", "matmul"):
         MEANING[f"aten.{name}.default"] = getattr(torch, name)
     MEANING["sym_max"], MEANING["sym_min"] = max, min
     MEANING["liveshape.move"] = MEANING["liveshape.assign"] = lambda x: x
+
+
+class TorchFunctions:
+    """torch's functions for the table of pointwise functions, in the widths in which results are judged."""
+
+    true_divide = torch.true_divide
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def floats(self, x: Any) -> Tensor:
+        return torch.as_tensor(x).double()
+
+    def wholes(self, x: Any) -> Tensor:
+        return torch.as_tensor(x).long()
+
+    def truth(self, x: Any) -> Tensor:
+        return torch.as_tensor(x) != 0
+
+    def kept(self, x: Tensor, dtype: str) -> Tensor:
+        return x
+
+    def sqrt(self, x: Tensor) -> Tensor:
+        return torch.sqrt(x.clamp(min=0))  # a zero that was disturbed stays one
+
+
+_KINDS = {torch.float64: "float32", torch.int64: "int64", torch.bool: "bool"}
+
+
+def _by_table(define: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A pointwise operator as the expression that it declares."""
+
+    def evaluated_at(*arguments: Any) -> Tensor:
+        inputs = [Operand("", _KINDS[x.dtype], x) if isinstance(x, Tensor) else x for x in arguments]
+        kinds = {x.dtype for x in inputs if isinstance(x, Operand)}
+        out = "float32" if "float32" in kinds else "int64" if "int64" in kinds else "bool"
+        made = built(define, inputs, out)
+        result: Tensor = evaluated(TORCH, made.expression, [x.array for x in made.tensors], made.numbers)
+        return result
+
+    return evaluated_at
+
+
+TORCH = TorchFunctions()
+for _name, _entry in OPS.items():
+    if _entry.traits.pointwise is not None and _name.startswith("aten."):
+        MEANING[_name] = _by_table(_entry.traits.pointwise)
 
 
 # With the arguments of their schemas.
@@ -60,7 +98,7 @@ _SCHEMAS = """
     upsample_nearest1d.vec upsample_nearest2d.vec upsample_linear1d.vec upsample_bilinear2d.vec
     reflection_pad1d.default reflection_pad2d.default replication_pad1d.default replication_pad2d.default
     pixel_shuffle.default pixel_unshuffle.default convolution.default glu.default
-    scatter.src scatter.value scatter_add.default masked_fill.Scalar masked_fill.Tensor
+    scatter.src scatter.value scatter_add.default
     masked_scatter.default masked_select.default nonzero.default tril.default triu.default
 """
 
@@ -74,27 +112,6 @@ def _by_schema() -> None:
 _plain()
 _by_schema()
 MEANING.update({
-    "aten.sqrt.default": lambda x: torch.sqrt(x.clamp(min=0)),  # a zero that was disturbed stays one
-    "aten.gelu.default": lambda x, kind: F.gelu(x, approximate=kind),
-    "aten.leaky_relu.default": F.leaky_relu,
-    "aten.hardtanh.default": F.hardtanh,
-    "aten.clamp.default": torch.clamp,
-    "aten.clamp.Tensor": torch.clamp,
-    "aten.elu.default": lambda x, alpha, scale, input_scale: F.elu(x, alpha),
-    "aten.add.Tensor": lambda a, b, alpha: a + b if a.dtype == torch.bool else a + alpha * b,
-    "aten.sub.Tensor": lambda a, b, alpha: a - alpha * b,
-    "aten.mul.Tensor": torch.mul,
-    "aten.div.Tensor": torch.div,
-    "aten.add.Scalar": lambda x, value, alpha: x + value * alpha,
-    "aten.sub.Scalar": lambda x, value, alpha: x - value * alpha,
-    "aten.rsub.Scalar": lambda x, value, alpha: value - x,
-    "aten.mul.Scalar": torch.mul,
-    "aten.div.Scalar": torch.div,
-    "aten.div.Scalar_mode": lambda x, value, mode: torch.div(x, value, rounding_mode=mode),
-    "aten.remainder.Scalar": torch.remainder,
-    "aten.fmod.Scalar": torch.fmod,
-    "aten.pow.Tensor_Scalar": torch.pow,
-    "aten.where.self": torch.where,
     "aten.view_copy.default": lambda x, size: x.reshape(size),
     "aten.unsqueeze_copy.default": torch.unsqueeze,
     "aten.squeeze_copy.dims": lambda x, dims: x.squeeze(dims),

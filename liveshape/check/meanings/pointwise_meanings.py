@@ -42,8 +42,8 @@ def evaluated(library: Any, expression: Expression, operands: Sequence[Any], num
 
 
 @dataclass(frozen=True)
-class _Operand:
-    """A tensor of a node at a call."""
+class Operand:
+    """An array in the place of a tensor, with the dtype that this has."""
 
     name: str
     dtype: str
@@ -61,7 +61,7 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
             return tuple(operand(one, other) for one, other in zip(argument, array, strict=True))
         # A complex number is computed as a real one is.
         kind = argument.dtype.replace("complex64", "float32") if isinstance(argument, Tensor) else ""
-        return _Operand(argument.name, kind, array) if kind else array
+        return Operand(argument.name, kind, array) if kind else array
 
     define, out = node.traits.pointwise, node.args[-1]
     assert define is not None
