@@ -120,7 +120,7 @@ def _by_numpy(node: Node, arguments: Sequence[Any], without: str) -> Sequence[An
     if node.traits.pointwise is None and name not in NUMPY:
         raise NoReference(without)
     with np.errstate(all="ignore"):
-        if node.traits.pointwise is not None:
+        if name not in NUMPY:
             return [by_expression(NUMPY_FUNCTIONS, node, arguments)]
         results = NUMPY[name](*arguments)
     return results if isinstance(results, tuple) else [results]

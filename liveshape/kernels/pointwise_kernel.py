@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from liveshape.graph.expression import Expression
+from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels.function_library import needed
 from liveshape.kernels.kernel import Kernel
 from liveshape.kernels.pointwise_operands import Operands
@@ -26,7 +26,8 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
     """
     bound = operands.bindings(4)
     loads, names = operands.loads("i", "params.count")
-    before = ["let before = vec4<f32>(out[i]);"] if in_place else []
+    held = "vec4<i32>" if in_place and is_whole(expression.operands[0]) else "vec4<f32>"
+    before = [f"let before = {held}(out[i]);"] if in_place else []
     lines, result = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
     body = [*before, *loads, *lines, f"out[i] = vec4<TOut>({result});"]
     fields = [("count", "u32"), *number_fields(expression, NUMBER), *operands.fields()]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
-from liveshape.graph.elements import prod
+from liveshape.graph.elements import prod, stored_alike
 from liveshape.graph.expression import Expression, has_class
 from liveshape.graph.sources import united
 from liveshape.lower.def_use import DefUse
@@ -69,7 +69,7 @@ def _expression_of(node: Node) -> Pointwise | None:
         made = built(define, node.args[:-1], out.dtype)
     except (UnsupportedError, TypeError):  # an operator that computes with a number which is live
         return None
-    return made if made.tensors else None
+    return made
 
 
 def _grown(tree: _Tree, root: Node, uses: DefUse, trees: dict[Node, _Tree], limits: Limits) -> _Tree:
@@ -93,7 +93,10 @@ def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, l
     out = root.args[-1]
     if not (uses.single_assignment(value) and uses.used_only_by(nodes, value) and uses.in_basic_block(nodes)):
         return None
-    if prod(out.max_shape) > _MAX_REPEATED * max(1, prod(value.max_shape)):
+    others = [each for each in tree.made.tensors if each is not value]
+    if not inner.made.tensors and not any(_broadcasts(uses.sizes.of(value), uses.sizes.of(each)) for each in others):
+        return None  # a tensor of one number may be what says the shape
+    if inner.made.tensors and prod(out.max_shape) > _MAX_REPEATED * max(1, prod(value.max_shape)):
         return None
     if not all(uses.unchanged(each, nodes) for each in (*inner.made.tensors, *inner.made.numbers)):
         return None
@@ -126,7 +129,7 @@ def _with_epilogues(graph: Graph, limits: Limits) -> Graph:
     gone: set[Node] = set()
     for node in graph.nodes:
         made = _expression_of(node)
-        if made is None:
+        if made is None or _is_free(node):
             continue
         for operand in sorted(range(len(made.tensors)), key=lambda place: -_index(uses, made.tensors[place])):
             found = _epilogue(node, made, operand, uses, sizes, limits)
@@ -177,6 +180,11 @@ def _epilogue(
     composition = Composition(anchor, viewed, _first(made.expression, operand), alike)
     args = (composition, tuple(values), others, made.numbers, out)
     return _node_of(_COMPOSED, node, between, args), {producer, *views}
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node gives the memory of what it reads, as casts between types that are stored alike do."""
+    return node.alias and isinstance(node.args[0], Tensor) and stored_alike(node.args[0].dtype, node.args[-1].dtype)
 
 
 def _broadcasts(sizes: Sizes, target: Sizes) -> bool:

@@ -8,8 +8,14 @@ from typing import Any
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
+from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import elementwise
+
+
+def cast(e: Build, x: Any, *_: Any) -> Term:
+    """x in the type of the result: among other pointwise operators a cast costs nothing."""
+    return e.call("to_bool" if e.out == "bool" else "copy", x)
 
 
 def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
@@ -24,6 +30,7 @@ def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     alias=True,
     rows=elementwise(),
     reads_as_written=True,
+    pointwise=cast,
 )
 def to_copy(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: LiveTensor
@@ -39,6 +46,7 @@ def to_copy(
     alias=True,
     rows=elementwise(),
     reads_as_written=True,
+    pointwise=cast,
 )
 def to_copy_out(x: LiveTensor, non_blocking: Any, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from converted(x, out)

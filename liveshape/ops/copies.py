@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex, is_packed, prod, stored_alike
+from liveshape.graph.expression import Applied, Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.pointwise_kernel import pointwise_kernel
+from liveshape.kernels.pointwise_operands import SAME, Operands
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
-CONVERT = Kernel.load("elementwise/convert")
 PACK, UNPACK = Kernel.load("movement/pack"), Kernel.load("movement/unpack")
 COMPLEX_FROM_REAL = Kernel.load("complex/from_real")
 PACKED_COPY = Kernel.load("movement/packed_copy")
@@ -49,7 +52,15 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
         return UNPACK(out, x, count=vectors, SIGNED=x.dtype == "int8", TO_BOOL=to_bool, threads=vectors)
     if is_packed(out.dtype):
         return PACK(out, x, count=vectors, threads=vectors)
-    return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
+    return _converting(x.dtype, out.dtype)(out, x, count=count, threads=vectors)
+
+
+@cache
+def _converting(source: str, target: str) -> Kernel:
+    """The generated kernel of a copy; a number is tested where a boolean is stored, not truncated."""
+    function = "to_bool" if target == "bool" and source != "bool" else "copy"
+    expression = Expression((source,), (), (Applied(function, (0,), target),))
+    return pointwise_kernel(expression, Operands((source,), (SAME,)), half=True)
 
 
 def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, LiveTensor]:

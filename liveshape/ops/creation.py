@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Shape
+from liveshape.graph import Shape, SymInt
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided
+from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import are_integers, float_of, int_of
@@ -37,19 +38,34 @@ def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iter
     )
 
 
-@op("aten.full.default")
+def filled(e: Build, value: Any) -> Term:
+    """A number in the place of a tensor that is filled with it."""
+    if e.out != "bool":
+        return e.call("copy", value)
+    return e.call("to_bool", value if isinstance(value, SymInt) else int(value != 0))
+
+
+def filled_after(e: Build, _: Any, value: Any, *rest: Any) -> Term:
+    return filled(e, value)
+
+
+def filled_with(value: int) -> Callable[..., Term]:
+    return lambda e, *_: filled(e, value)
+
+
+@op("aten.full.default", pointwise=filled_after)
 def full(
     size: Ints, value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
-@op("aten::full.out")
+@op("aten::full.out", pointwise=filled_after)
 def full_out(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
-@op("aten.full_like.default", rows=elementwise("x"))
+@op("aten.full_like.default", rows=elementwise("x"), pointwise=filled_after)
 def full_like(
     x: LiveTensor,
     value: Number,
@@ -63,12 +79,12 @@ def full_like(
     yield from fill(x.shape, value, out)
 
 
-@op("aten::full_like.out", rows=elementwise("x"))
+@op("aten::full_like.out", rows=elementwise("x"), pointwise=filled_after)
 def full_like_out(x: LiveTensor, value: Number, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
-@op("aten::fill.Scalar_out", rows=elementwise("x"))
+@op("aten::fill.Scalar_out", rows=elementwise("x"), pointwise=filled_after)
 def fill_out(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
@@ -82,34 +98,34 @@ def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Generator[
     yield from copy_strided(one, out, shape, (0, (0,) * x.rank), (0, strides_of(shape)))
 
 
-@op("aten.zeros.default")
+@op("aten.zeros.default", pointwise=filled_with(0))
 def zeros(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten::zeros.out")
+@op("aten::zeros.out", pointwise=filled_with(0))
 def zeros_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten.zeros_like.default", rows=elementwise("x"))
+@op("aten.zeros_like.default", rows=elementwise("x"), pointwise=filled_with(0))
 def zeros_like(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill(x.shape, 0, out)
 
 
-@op("aten.ones.default")
+@op("aten.ones.default", pointwise=filled_with(1))
 def ones(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 1, out)
 
 
-@op("aten::ones.out")
+@op("aten::ones.out", pointwise=filled_with(1))
 def ones_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 1, out)
 
 
-@op("aten.ones_like.default", rows=elementwise("x"))
+@op("aten.ones_like.default", rows=elementwise("x"), pointwise=filled_with(1))
 def ones_like(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -122,14 +138,14 @@ def empty_out(size: Ints, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten.scalar_tensor.default")
+@op("aten.scalar_tensor.default", pointwise=lambda e, value, *_: filled(e, value))
 def scalar_tensor(
     value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 
 
-@op("aten::scalar_tensor.out")
+@op("aten::scalar_tensor.out", pointwise=filled)
 def scalar_tensor_out(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 

@@ -11,9 +11,15 @@ from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.moved_rows import permuted, squeezed, unsqueezed, viewed
+from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import axis_of, resolve_sizes
+
+
+def same(e: Build, x: Any, *_: Any) -> Term:
+    """x: a copy between pointwise operators is none."""
+    return e.call("copy", x)
 
 
 @op("et_vk.prepack.default", alias=True, rows=elementwise(), role=Role.PREPACK)
@@ -73,7 +79,7 @@ def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispat
     yield from copy_values(x, out)
 
 
-@op("aten.clone.default", "aten::clone.out", alias=True, rows=elementwise())
+@op("aten.clone.default", "aten::clone.out", alias=True, rows=elementwise(), pointwise=same)
 def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)
@@ -84,7 +90,7 @@ def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispat
     "aten.detach_copy.default", "aten::detach_copy.out",
     "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
     "et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out",
-    alias=True, rows=elementwise(), reads_as_written=True)  # fmt: skip
+    alias=True, rows=elementwise(), reads_as_written=True, pointwise=same)  # fmt: skip
 def alias_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)

@@ -1,0 +1,98 @@
+"""Casts, copies and fills among pointwise operators: none of them is a dispatch, at live sizes up and down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from liveshape.device.backends import open_device
+from liveshape.graph import Graph
+from liveshape.lower.lowering import optimized
+from liveshape.ops import composed
+from tests.support.chains import Chain, executor_of
+
+ROWS, WIDTH = 9, 10
+CAST = (None,) * 6
+
+
+def results(graph: Graph, inputs: list[Any]) -> tuple[list[str], list[Any]]:
+    """The operators that run, and the outputs of each call."""
+    fused = optimized(graph, open_device().limits)
+    executor = executor_of(fused, open_device())
+    found = []
+    for given in inputs:
+        executor.poison()
+        found.append(executor.execute(given))
+    executor.close()
+    return [node.name for node in fused.nodes], found
+
+
+def drawn(kind: str, rows: int) -> np.ndarray:
+    values = np.random.default_rng(rows).uniform(-300, 300, (rows, WIDTH))
+    values.reshape(-1)[:3] = (0, 0.25, -0.25)
+    return values.astype(kind)
+
+
+@pytest.mark.parametrize("source", ["float32", "float16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("target", ["float32", "float16", "int32", "int64", "bool"])
+def test_a_cast_between_pointwise_operators_is_torchs(source: str, target: str) -> None:
+    chain = Chain()
+    shape = (ROWS, WIDTH)
+    x = chain.input(shape, source)
+    twice = chain.node("aten.add.Tensor", x, x, 1, chain.tensor(shape, source))
+    copy = chain.node("aten.clone.default", twice, None, chain.tensor(shape, source))
+    cast = chain.node("aten._to_copy.default", copy, *CAST, chain.tensor(shape, target))
+    last = chain.node("aten.add.Tensor", cast, cast, 1, chain.tensor(shape, target))
+    operators, found = results(chain.graph(last), [[drawn(source, rows)] for rows in (ROWS, 1, 4, ROWS)])
+    assert operators == ["liveshape.pointwise"]
+    for rows, (got,) in zip((ROWS, 1, 4, ROWS), found, strict=True):
+        given = torch.from_numpy(drawn(source, rows))
+        want = (given + given).to(getattr(torch, target))
+        np.testing.assert_array_equal(got, (want + want).numpy())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "bool"])
+def test_a_fill_is_a_number_of_the_expression(kind: str) -> None:
+    chain = Chain()
+    shape = (ROWS, WIDTH)
+    x, mask, number = chain.input(shape, kind), chain.input(shape, "bool"), chain.scalar(given=True)
+    low = chain.node("aten.full_like.default", x, number, *(None,) * 5, chain.tensor(shape, kind))
+    one = chain.node("aten.scalar_tensor.default", 2, *(None,) * 4, chain.tensor((), kind))
+    kept = chain.node("aten.where.self", mask, low, x, chain.tensor(shape, kind))
+    last = chain.node("aten.maximum.default", kept, one, chain.tensor(shape, kind))
+    calls: list[Any] = [[drawn(kind, rows), drawn("bool", rows), rows] for rows in (ROWS, 1, 4, ROWS)]
+    operators, found = results(chain.graph(last), calls)
+    assert operators == ["liveshape.pointwise"]
+    for (values, flags, rows), (got,) in zip(calls, found, strict=True):
+        given, one_of = torch.from_numpy(values), torch.full((), 2).to(getattr(torch, kind))
+        want = torch.maximum(torch.where(torch.from_numpy(flags), torch.full_like(given, rows), given), one_of)
+        np.testing.assert_array_equal(got, want.numpy())
+
+
+def test_a_fill_that_says_the_shape_stays() -> None:
+    """Where nothing else of the expression has its size it is a tensor."""
+    chain = Chain()
+    x, row = chain.input((ROWS, WIDTH)), chain.input((1, WIDTH))
+    ones = chain.node("aten.full_like.default", x, 2, *(None,) * 5, chain.tensor((ROWS, WIDTH)))
+    last = chain.node("aten.mul.Tensor", ones, row, chain.tensor((ROWS, WIDTH)))
+    calls: list[Any] = [[drawn("float32", rows), drawn("float32", 1)] for rows in (ROWS, 1, 4)]
+    operators, found = results(chain.graph(last), calls)
+    assert operators == ["aten.full_like.default", "aten.mul.Tensor"]
+    for (values, one), (got,) in zip(calls, found, strict=True):
+        np.testing.assert_array_equal(got, np.full_like(values, 2) * one)
+
+
+def test_whole_numbers_above_24_bits_stay_whole_behind_what_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expression of what lies in the memory of the result reads it as what it is."""
+    monkeypatch.setattr(composed, "_is_composable", lambda *_: False)
+    chain = Chain()
+    x = chain.input((ROWS, WIDTH), "int32")
+    total = chain.node("aten.cumsum.default", x, 1, None, chain.tensor((ROWS, WIDTH), "int32"))
+    first = chain.node("aten.amax.default", total, (1,), True, chain.tensor((ROWS, 1), "int32"))
+    last = chain.node("aten.add.Scalar", first, 1, 1, chain.tensor((ROWS, 1), "int32"))
+    given = np.full((4, WIDTH), 123_456_789 // WIDTH, np.int32)
+    _, ((got,),) = results(chain.graph(last), [[given]])
+    np.testing.assert_array_equal(got, given.sum(1, keepdims=True) + 1)
