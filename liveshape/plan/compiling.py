@@ -172,11 +172,17 @@ class _PrepackSteps(PlanState):
         self._found: list[PrepackStep] = []
 
         def ask(node: LiveNode) -> None:
-            if any(tensor.tensor in self.plan.prepacked for tensor in node.scratch):
+            # Live sizes are set, too, which a view behind a product may take.
+            if node.scalar_only or any(tensor.tensor in self.plan.prepacked for tensor in node.scratch):
                 self.steps(node, no_data_yet)
 
-        for error in ask_all(self, ask, legal).values():
-            raise error
+        refused = ask_all(self, ask, legal)
+        filled = {step.node for step in self._found}
+        for index, error in refused.items():
+            node = self.nodes[index]
+            # A live scalar may be data, which is not known yet: what packs a constant comes before it counts.
+            if not (node.scalar_only or (node.node.live and index in filled)):
+                raise error
         return tuple(self._found)
 
     def _prepack(self, node: LiveNode, dispatch: Dispatch) -> None:

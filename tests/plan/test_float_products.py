@@ -9,8 +9,10 @@ import pytest
 
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.limits import MatrixShape
+from liveshape.lower.lowering import optimized
 from liveshape.ops import OPS
 from liveshape.plan.compiling import compile
+from tests.support.movements import Movements
 
 FEW_THREADS = Limits(max_cooperating_threads=4, max_invocations=32, lanes=8)
 
@@ -73,3 +75,25 @@ def test_floats_that_somebody_else_reads_stay(columns: int) -> None:
     changed = replace(graph, nodes=(*graph.nodes, copy), values=(*graph.values, out), outputs=(*graph.outputs, out))
     for each in (changed, graph) if columns == 8 else (changed,):
         assert weight in compile(each, HALVES).memory.storages
+
+
+@pytest.mark.parametrize("of_data", [False, True], ids=["of sizes", "of data"])
+def test_a_weight_is_packed_where_the_view_behind_its_product_takes_live_sizes(of_data: bool) -> None:
+    """The epilogue of a product counts in the shape of the view, whose sizes are known at a call."""
+    chain = Movements()
+    x, (batch, rows) = chain.live((4, 64, 256), 2)
+    if of_data:
+        batch = chain.scalar()
+        chain.bounds[batch] = 4
+        chain.node("et_vk.select_as_symint.default", chain.input((1,), "int32"), 0, 0, batch)
+    flat = chain.view(x, chain.times(batch, rows), 256)
+    weight = chain.constant(np.zeros((512, 256), np.float32))
+    layer = chain.node("aten.linear.default", flat, weight, None, chain.tensor((256, 512)))
+    viewed = chain.view(layer, batch, rows, 512)
+    residual = chain.input((4, 64, 512))
+    out = chain.node("aten.add.Tensor", viewed, residual, 1, chain.tensor((4, 64, 512)))
+    graph = optimized(chain.graph(out), HALVES)
+    assert [node.name for node in graph.nodes][-1] == "liveshape.composed"
+    plan = compile(graph, HALVES)
+    assert len(plan.prepack) == 1
+    assert weight not in plan.memory.storages
