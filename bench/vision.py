@@ -122,14 +122,22 @@ def unet(size: int) -> Iterator[Layer]:
 
 def resnext50(size: int) -> Iterator[Layer]:
     """32 groups of 4 channels and more."""
+    return bottlenecks(size, 128, 32)
+
+
+def resnet50(size: int) -> Iterator[Layer]:
+    return bottlenecks(size, 64, 1)
+
+
+def bottlenecks(size: int, first_width: int, groups: int) -> Iterator[Layer]:
     yield Layer(3, 64, size, 7, 2, 1)
     size, channels = (size + 3) // 4, 64
     for stage, count in enumerate((3, 4, 6, 3)):
-        width, outputs = 128 << stage, 256 << stage
+        width, outputs = first_width << stage, 256 << stage
         for block in range(count):
             stride = 2 if stage and not block else 1
             yield Layer(channels, width, size, 1, 1, 1)
-            yield Layer(width, width, size, 3, stride, 32)
+            yield Layer(width, width, size, 3, stride, groups)
             if not block:
                 yield Layer(channels, outputs, size, 1, stride, 1)
             size, channels = (size - 1) // stride + 1, outputs
@@ -140,6 +148,7 @@ NETWORKS: dict[str, Callable[[int], Iterator[Layer]]] = {
     "resnet18": resnet18,
     "mobilenet_v2": mobilenet_v2,
     "unet": unet,
+    "resnet50": resnet50,
     "resnext50": resnext50,
 }
 

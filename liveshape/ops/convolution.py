@@ -31,6 +31,7 @@ from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
 
 TILED = Kernel.load("matmul/tiled", FACTORS="convolution")
+REGISTER_TILES = Kernel.load("convolution/register_tiles")
 LANE_TILES = Kernel.load("convolution/lane_tiles")
 DEPTHWISE = Kernel.load("convolution/depthwise")
 LANE_DEPTHWISE = Kernel.load("convolution/lane_depthwise")
@@ -42,6 +43,12 @@ SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
+REGISTER_TILE_SIZES = ((128, 128), (64, 128), (64, 64), (32, 64))  # of which a thread has 8 by 8 or 8 by 4 in registers
+REGISTER_TILE_ELEMENTS = 32 * 64  # of the smallest, the only ones that share the depth
+REGISTER_STEP = 8  # of the depth
+REGISTER_THREADS = 256  # of the largest
+LOW_REGISTER_TILE = 16  # rows up to which tiles of half of the height are better
+MAX_QUOTIENT = 1 << 20  # common/quotient.wgsl
 LANE_PIXELS = 4  # that a lane has in registers
 LANE_ROWS = (4, 8, 16)  # output channels that it has of each
 LANE_HEIGHT = 4  # of its block of pixels, where a channel sees one channel
@@ -84,6 +91,7 @@ class Layer(NamedTuple):
     many: bool  # whether threads are there by the thousand, which too few tiles would leave idle
     lanes: int  # of a subgroup, where threads are few and its shuffles cheaper than loads; else 0
     parts: int  # of the depth, at least
+    registers: bool  # whether the device has the threads of tiles in registers
 
     @property
     def rows(self) -> int:
@@ -219,13 +227,15 @@ def conv_with_clamp(
     depth, taps = x.shape[1] // groups * prod(window.kernel), prod(window.kernel)
     lanes = limits.few_threads_lanes if depth + AXES * taps <= limits.max_turns else 0
     many, parts = limits.has_many_threads, 1 if lanes else depth_parts(depth, limits)
-    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes, parts)
+    registers = many and limits.max_invocations >= REGISTER_THREADS and not transposed and depth < MAX_QUOTIENT
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes, parts, registers)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     results, most = prod(out.max_shape), depth_parts(x.max_shape[1] // groups * taps, limits)
     room = most * results if most > 1 and (layer.plain or not lanes) else 0
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
-        room = max(room, min(2 * SPLIT_TILES * TILE_ELEMENTS, MAX_SPLITS * results))
+        elements = REGISTER_TILE_ELEMENTS if layer.registers else TILE_ELEMENTS
+        room = max(room, min(2 * SPLIT_TILES * elements, MAX_SPLITS * results))
     if room:
         sums = yield Scratch("float32", (room,))
     halves = yield from _halves(layer, limits)
@@ -299,7 +309,7 @@ def _depthwise(layer: Layer) -> Dispatch:
 
 def _gain(layer: Layer) -> bool:
     """Whether 1x1 windows gain by implicit GEMM: images of a batch share its tiles, and it has split-K and lanes."""
-    if layer.lanes:
+    if layer.lanes or (layer.registers and layer.rows > LOW_REGISTER_TILE):
         return True
     batch, pixels = layer.out.shape[0], prod(layer.outputs)
     if layer.rows <= FEW_ROWS:
@@ -310,7 +320,7 @@ def _gain(layer: Layer) -> bool:
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     """The tiles of a product, by phases where it is transposed; few deep ones have split-K and a reduction."""
-    x, weight, bias, out, window, _, outputs, groups, end, _, lanes, _ = layer
+    x, weight, bias, out, window, _, outputs, groups, end, _, lanes, *_ = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
         common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
@@ -339,12 +349,12 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     if lanes:
         yield LANE_TILES(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, WG=lanes)
         return
-    values["TILE_COLUMNS"] = tiles.columns
-    values["VEC"] = 4 if layer.depth % 4 == 0 and not window.transposed else 1
+    kernel = REGISTER_TILES if tiles.registers else TILED
+    values |= {"VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1, **tiles.constants}
     if sums is None or splits == 1:
-        yield TILED(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
+        yield kernel(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
         return
-    yield TILED(sums, x, weight, layer.addend, **values, low=0.0, high=0.0)
+    yield kernel(sums, x, weight, layer.addend, **values, low=0.0, high=0.0)
     yield COMBINE(
         out, sums, layer.addend, count=out.numel, splits=splits, channels=out.shape[1], pixels=prod(outputs),
         **end, BIAS=bias is not None, threads=out.numel,
@@ -358,10 +368,28 @@ class Tiles(NamedTuple):
     columns: int
     total: int
     splits: int
+    registers: bool  # whether a thread has a large part of it in registers
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Those of its kernel."""
+        if not self.registers:
+            return {"TILE_COLUMNS": self.columns}
+        threads = self.rows * self.columns // (8 * 8 if self.columns > TILE_COLUMNS else 8 * 4)
+        return {
+            "WG": threads,
+            "TILE_COLUMNS": self.columns,
+            "THREAD_ROWS": 8,
+            "THREAD_FOURS": 2 if self.columns > TILE_COLUMNS else 1,
+            "STEP_FOURS": REGISTER_STEP // 4,
+            "LEFT_LOADS": self.rows * REGISTER_STEP // 4 // threads,
+            "RIGHT_LOADS": self.columns * REGISTER_STEP // 4 // threads,
+        }
 
 
 def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
+    registers = layer.registers and layer.rows > LOW_REGISTER_TILE
     if layer.lanes:
         height = next((rows for rows in LANE_ROWS if layer.rows <= rows), LANE_ROWS[-1])
         width = LANE_PIXELS * layer.lanes
@@ -369,6 +397,8 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     elif layer.rows <= LOW_TILE:
         height, width = LOW_TILE, 2 * TILE_COLUMNS
         total = batch * ceil_div(columns, width)
+    elif registers:
+        height, width, total = _register_tile(batch, layer.rows, columns)
     else:
         width = TILE_COLUMNS
         height, total = tiling(batch, layer.rows, columns, layer.enough)
@@ -377,7 +407,22 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
         layer.many and splits < MAX_SPLITS and splits * total < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
     ):
         splits = splits * 2
-    return Tiles(height, width, total, splits)
+    return Tiles(height, width, total, splits, registers)
+
+
+def _register_tile(batch: int, rows: int, columns: int) -> tuple[int, int, int]:
+    """Rows and columns of the largest tile that the rows half fill and that there is enough of, and how many there are.
+
+    >>> _register_tile(1, 256, 3136), _register_tile(1, 64, 100352)
+    ((32, 64, 392), (64, 128, 784))
+    """
+    *larger, smallest = REGISTER_TILE_SIZES
+    for height, width in larger:
+        total = batch * ceil_div(rows, height) * ceil_div(columns, width)
+        if total >= ENOUGH_TILES and 2 * rows > height:
+            return height, width, total
+    height, width = smallest
+    return height, width, batch * ceil_div(rows, height) * ceil_div(columns, width)
 
 
 def _check(

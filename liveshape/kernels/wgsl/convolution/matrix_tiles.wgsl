@@ -36,6 +36,7 @@ struct Params {
 #include common/half_factors
 #include common/matrix_tiles
 #include common/matrix_grid
+#include common/quotient
 
 // A place of the depth: which one it is, where its tap lies in a window, and its vector of channels.
 struct Depth {
@@ -56,12 +57,6 @@ fn tap_eights() -> u32 {
 
 fn depth_vectors() -> u32 {
     return params.kernel.w * tap_eights();
-}
-
-// a / b by floats, which takes half of the time: exact below 2^20, where the middle of a step is further from its ends
-// than rounding reaches. What is divided so is a place of the depth, which planning holds below that.
-fn quotient(a: u32, b: u32) -> u32 {
-    return u32((f32(a) + 0.5) / f32(b));
 }
 
 fn depth_at(eight: u32) -> Depth {
