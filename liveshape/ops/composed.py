@@ -8,7 +8,7 @@ without an epilogue.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
 
@@ -43,12 +43,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Anchor:
-    """An operator and its arguments but the output, values by their places; the dtype and the bound of its result."""
+    """An operator and its arguments but the output, values by their places; the dtype and the bound of its result.
+
+    >>> Anchor("aten.mm.default", (0.0,), "float32", (1,)) == Anchor("aten.mm.default", (-0.0,), "float32", (1,))
+    False
+    """
 
     name: str
     arguments: tuple[Any, ...]
     dtype: str
     max_shape: Shape
+    spelled: str = field(init=False, repr=False)  # 1, 1.0 and True are equal, and not the same
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spelled", repr(self.arguments))
 
 
 @dataclass(frozen=True)
