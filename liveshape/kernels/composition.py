@@ -89,6 +89,8 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     more = [Binding(name, False, alias, out.vector) for name, alias, _ in operands.bindings(4)]
     attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
     attributes |= with_fields(kernel, epilogue.fields())
+    # Vectors of two have no setter.
+    attributes["live"] = {word: tuple(each for each in values if each != 2) for word, values in kernel.live.items()}
     attributes["bindings"] = (Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more)
     vars(made).update(attributes, name=made.file, computed=out.element)
     return made

@@ -26,7 +26,7 @@ from liveshape.ops.shapes import (
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.cat.default", "aten::cat.out", rows=concatenated(new_dim=False), any_size=True)
+@op("aten.cat.default", "aten::cat.out", rows=concatenated(new_dim=False), any_size=True, epilogues=True)
 def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -49,7 +49,7 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
             start = start + shape[axis]
 
 
-@op("aten.stack.default", "aten::stack.out", rows=concatenated(new_dim=True))
+@op("aten.stack.default", "aten::stack.out", rows=concatenated(new_dim=True), epilogues=True)
 def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:

@@ -43,7 +43,7 @@ def embedding(
     yield gather_rows(out, weight, indices, 1, rows, width)
 
 
-@op("aten.index_select.default", "aten::index_select.out", rows=selected)
+@op("aten.index_select.default", "aten::index_select.out", rows=selected, epilogues=True)
 def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if index.rank > 1:
         raise ShapeError(f"index_select takes an index of one dimension, {index.shape} was given")
@@ -54,7 +54,7 @@ def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) ->
     yield gather_rows(out, x, index, prod(lead), size, prod(tail))
 
 
-@op("aten.gather.default", "aten::gather.out", rows=gathered)
+@op("aten.gather.default", "aten::gather.out", rows=gathered, epilogues=True)
 def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     fits = all(

@@ -31,6 +31,7 @@ from liveshape.ops.shapes import (
     rows=permuted,
     any_size=True,
     reads_as_written=True,
+    epilogues=True,
 )
 def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = tuple(axis_of(dim, x.rank) for dim in dims)
@@ -48,6 +49,7 @@ def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatc
     "aten::transpose_copy.int_out",
     rows=transposed,
     reads_as_written=True,
+    epilogues=True,
 )
 def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank == 0:
@@ -58,7 +60,7 @@ def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iter
     yield from permute_copy(x, tuple(swap.get(axis, axis) for axis in range(x.rank)), out)
 
 
-@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out", rows=transposed, reads_as_written=True)
+@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out", rows=transposed, reads_as_written=True, epilogues=True)
 def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank > 2:
         raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
@@ -71,6 +73,7 @@ def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     rows=but_dims("x", "dim"),
     role=Role.SLICE,
     reads_as_written=True,
+    epilogues=True,
 )
 def slice_copy(
     x: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
@@ -83,7 +86,13 @@ def slice_copy(
     yield from copy_strided(x, out, out.shape, (first * strides[axis], steps), (0, strides_of(out.shape)))
 
 
-@op("aten.narrow_copy.default", "aten::narrow_copy.out", rows=but_dims("x", "dim"), reads_as_written=True)
+@op(
+    "aten.narrow_copy.default",
+    "aten::narrow_copy.out",
+    rows=but_dims("x", "dim"),
+    reads_as_written=True,
+    epilogues=True,
+)
 def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTensor) -> Iterator[Dispatch]:
     first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
     yield from slice_copy(x, dim, first, first + length, 1, out)
@@ -95,6 +104,7 @@ def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTenso
     rows=but_dims("x", "dim", keepdim=False),
     role=Role.SELECT,
     reads_as_written=True,
+    epilogues=True,
 )
 def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
@@ -142,7 +152,7 @@ def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
         yield from select_copy(x, dim, index, part)
 
 
-@op("aten.expand_copy.default", "aten::expand_copy.out", rows=expanded, reads_as_written=True)
+@op("aten.expand_copy.default", "aten::expand_copy.out", rows=expanded, reads_as_written=True, epilogues=True)
 def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(size) - x.rank
     given = (1,) * lead + x.shape
@@ -153,7 +163,7 @@ def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> I
     yield from copy_strided(x, out, shape, (0, broadcast_strides(x.shape, shape)), (0, strides_of(shape)))
 
 
-@op("aten.repeat.default", "aten::repeat.out", rows=repeated)
+@op("aten.repeat.default", "aten::repeat.out", rows=repeated, epilogues=True)
 def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(repeats) - x.rank
     if lead < 0 or any(times < 0 for times in repeats):
@@ -167,7 +177,7 @@ def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_strided(x, out, shape, (0, reads), (0, strides_of(shape)))
 
 
-@op("aten.flip.default", "aten::flip.out", rows=but_dims("x", "dims"))
+@op("aten.flip.default", "aten::flip.out", rows=but_dims("x", "dims"), epilogues=True)
 def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     strides = strides_of(x.shape)
@@ -177,7 +187,7 @@ def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_strided(x, out, x.shape, (start, reads), (0, strides))
 
 
-@op("aten.roll.default", "aten::roll.out", rows=but_dims("x", "dims"))
+@op("aten.roll.default", "aten::roll.out", rows=but_dims("x", "dims"), epilogues=True)
 def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # Without dims the elements roll as one row.
     shape = x.shape if dims else (x.numel,)
@@ -206,7 +216,13 @@ def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[D
         yield from copy_strided(x, out, extent, (source, strides), (target, strides))
 
 
-@op("aten.unfold_copy.default", "aten::unfold_copy.out", rows=but_dims("x", "dim"), reads_as_written=True)
+@op(
+    "aten.unfold_copy.default",
+    "aten::unfold_copy.out",
+    rows=but_dims("x", "dim"),
+    reads_as_written=True,
+    epilogues=True,
+)
 def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if step < 1 or size > x.shape[axis]:
@@ -233,7 +249,7 @@ def as_strided_copy(
     yield from copy_strided(x, out, size, (start, stride), (0, strides_of(size)))
 
 
-@op("aten.diagonal_copy.default", "aten::diagonal_copy.out", rows=on_diagonals, reads_as_written=True)
+@op("aten.diagonal_copy.default", "aten::diagonal_copy.out", rows=on_diagonals, reads_as_written=True, epilogues=True)
 def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     if one == other:

@@ -18,7 +18,7 @@ PAD = Kernel.load("movement/pad")
 PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
-@op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out", rows=padded())
+@op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out", rows=padded(), epilogues=True)
 def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _pad(x, pad, "CONSTANT", value, out)
 

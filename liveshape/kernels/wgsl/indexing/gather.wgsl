@@ -1,4 +1,5 @@
 // out[i] = x[i . strides + index[i] * stride]; an index outside of the dimension gives `invalid` and reads nothing.
+// composable: each element is stored once.
 override WG: u32 = 64;
 
 struct Params {

@@ -1,4 +1,5 @@
 // out[outer, pick, :] = x[outer, index[pick], :]; an index outside of x gives `invalid` and reads nothing.
+// composable: each vector is stored once.
 #choice ELEMENTS: alike, packed
 override WG: u32 = 64;
 override WRAP: bool = false; // whether a negative index counts from the end

@@ -1,4 +1,5 @@
 // out is x shifted by `before` in every dimension; outside of x it is a constant, the mirror image of x or its border.
+// composable: each element is stored once.
 #choice ELEMENTS: real, complex
 const CONSTANT = 0u;
 const REFLECT = 1u;

@@ -1,5 +1,6 @@
 // out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in
 // vectors.
+// composable: each vector is stored once.
 #choice ELEMENTS: real, complex
 #if ELEMENTS == real
 // live VEC: 1, 2, 4

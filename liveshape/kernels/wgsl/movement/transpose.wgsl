@@ -1,5 +1,6 @@
 // A strided copy where x is contiguous across and out is contiguous along: square tiles are transposed in workgroup memory, so that
 // both sides move whole rows. One workgroup per tile; `sizes` are the other dimensions.
+// composable: each element is stored once.
 override WG: u32 = 256;
 
 const TILE: u32 = 32u;
