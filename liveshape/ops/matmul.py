@@ -12,9 +12,10 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
-from liveshape.ops.matrix_heuristics import gains_by_matrices
+from liveshape.ops.matrix_heuristics import MIN_MATRIX_SIZE, gains_by_matrices
 from liveshape.ops.matrix_products import COMBINE, Halves, halves_of, matrix_product
 from liveshape.ops.operations import matrix
+from liveshape.ops.product_tiles import register_tile, split_k, split_sums, takes_register_tiles
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
@@ -24,17 +25,18 @@ Steps = Generator[Dispatch | Scratch | Prepacked | Prepack | GetLimits, Any, Non
 
 
 class Products(NamedTuple):
-    """The kernels for one layout of the right operand: of few and of many rows (GEMV and tiles), and of subgroups where
-    threads are few."""
+    """The kernels for one layout of the right operand: of few and of many rows (GEMV and tiles), in registers where
+    threads are many, and of subgroups where they are few."""
 
     rows: Kernel
     tiled: Kernel
+    registers: Kernel
     lanes: Kernel
 
     @classmethod
     def of_weight(cls, weight: str, depth: str) -> Products:
         """The kernels whose right factor is stored as floats or as nibbles, of a `whole` depth or of its `parts`."""
-        names = "matmul/few_rows", "matmul/tiled", "matmul/lane_tiles"
+        names = "matmul/few_rows", "matmul/tiled", "matmul/register_tiles", "matmul/lane_tiles"
         return cls(*(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for name in names))
 
 
@@ -57,6 +59,7 @@ FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not b
 TILE_COLUMNS = 64
 DEPTH_STEP = 16  # how the depth of a tile goes
 FEW_UNITS = 1024  # of four columns, up to which 16 threads each leave a device idle
+FEWEST_UNITS = 256  # up to which 64 do
 LANE_SHARES = 2  # rows that a lane of a subgroup has, where threads are few; more take longer to compile than they gain
 DEPTH_TURNS = 4  # of a thread for an element of the depth, where threads are few; half of that where they are many
 ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
@@ -94,11 +97,14 @@ def depth_parts(depth: int, limits: Limits) -> int:
 
 
 def partial_sums(depth: int, out: LiveTensor, limits: Limits) -> Generator[Scratch, Any, LiveTensor | None]:
-    """Scratch for the sums of parts of a depth up to this; None where it has one."""
-    parts = depth_parts(depth, limits)
-    if parts == 1:
+    """Scratch for the sums of parts of a depth up to this, or for split-K; None where it has one part."""
+    results, parts = prod(out.max_shape), depth_parts(depth, limits)
+    room = parts * results if parts > 1 else 0
+    if takes_register_tiles(limits) and not limits.one_order:
+        room = max(room, split_sums(results))
+    if room == 0:
         return None
-    sums: LiveTensor = yield Scratch("float32", (parts * prod(out.max_shape),))
+    sums: LiveTensor = yield Scratch("float32", (room,))
     return sums
 
 
@@ -155,7 +161,7 @@ def routed_product(
         "CLAMP": CLAMP,
         "ADDEND": addend is not None,
     }
-    if halves is not None and gains_by_matrices(batch, rows, columns, depth):
+    if halves is not None and _by_matrices(halves, batch, rows, columns, depth):
         yield from matrix_product(x, weight, out, addend, halves, values, limits, transposed=transposed)
         return
     stored, absent = weight, x
@@ -166,10 +172,26 @@ def routed_product(
     tensors = (out, x, absent if addend is None else addend, stored, *scales)
     values |= {"TRANSPOSED": transposed, **choices}
     parts = depth_parts(depth, limits)
+    if sums is not None and takes_register_tiles(limits) and not _is_few(rows, limits):
+        most = prod(sums.max_shape) // max(1, batch * rows * columns)
+        parts = max(parts, min(most, split_k(batch, rows, columns, depth, limits, transposed=transposed)))
     if parts > 1:
         yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough)
         return
     yield _one_product(kernels.whole, tensors, values, batch, depth, limits, enough)
+
+
+def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int) -> bool:
+    """Whether matrix units multiply. Where the right factor is halves anyway they do so for fewer rows, too: 8 rows of
+    768 x 3,072 take as long as 16, and tiles of threads four times that."""
+    if halves.alone and rows > FEW_ROWS:
+        rows = max(rows, MIN_MATRIX_SIZE)
+    return gains_by_matrices(batch, rows, columns, depth)
+
+
+def _is_few(rows: int, limits: Limits) -> bool:
+    """Whether rows are few. Tiles of every height sum alike, so that they serve all rows where sums have one order."""
+    return rows <= FEW_ROWS and not limits.one_order
 
 
 def _one_product(
@@ -188,8 +210,7 @@ def _one_product(
         shares = 1 if rows <= lanes else LANE_SHARES
         groups = batch * ceil_div(rows, shares * lanes) * ceil_div(columns, 4 * lanes)
         return kernels.lanes(*tensors, **values, SHARES=shares, LANES=lanes, WG=lanes, VEC=vector, groups=groups)
-    # Tiles of every height sum alike, so that they serve all rows where sums have one order.
-    if rows <= FEW_ROWS and not limits.one_order:
+    if _is_few(rows, limits):
         units = batch * ceil_div(columns, 4) if rows else 0
         unit_threads = _unit_threads(units, depth, transposed, limits)
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
@@ -198,6 +219,11 @@ def _one_product(
             ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
+    if takes_register_tiles(limits):
+        shape = register_tile(values["batch"], rows, columns, limits, transposed=transposed)
+        return kernels.registers(
+            *tensors, **values, **shape.constants, VEC=vector, groups=shape.covering(batch, rows, columns)
+        )
     tile, tiles = tiling(batch, rows, columns, enough)
     return kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
 
@@ -216,6 +242,7 @@ def _in_parts(
     out, x, addend, *factors = tensors
     batch, rows, columns = values["batch"], values["rows"], values["columns"]
     part = ceil_div(values["depth"], parts * DEPTH_STEP) * DEPTH_STEP
+    parts = ceil_div(values["depth"], part)
     plain = values | {"ADDEND": False, "CLAMP": False, "splits": parts, "split_depth": part}
     yield _one_product(kernels.parts, (sums, x, x, *factors), plain, batch * parts, part, limits, enough)
     count = batch * rows * columns
@@ -227,9 +254,11 @@ def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> i
     """Threads that split the depth of four columns: the more, the fewer units there are to fill a device with.
 
     >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
-    (64, 16)
+    (128, 16)
     """
     steps = depth // 4 if transposed else depth
+    if limits.has_many_threads and units <= FEWEST_UNITS and steps >= 128:
+        return 128
     idle = limits.has_many_threads and units <= FEW_UNITS and steps >= 64
     return 64 if idle or (transposed and depth >= 1024) else 16
 

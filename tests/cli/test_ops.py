@@ -44,6 +44,7 @@ def test_an_operator_that_reads_data_and_one_of_numbers() -> None:
     assert described(OPS["aten.mm.default"]).takes == ("float32", "float64", "float16", "bfloat16")
     assert described(OPS["aten.mm.default"]).kernels == (
         "matmul/combine_splits", "matmul/few_rows", "matmul/half_lines", "matmul/lane_tiles", "matmul/matrix_tiles",
+        "matmul/register_tiles",
         "matmul/tiled",
     )  # fmt: skip
 

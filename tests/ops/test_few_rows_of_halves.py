@@ -20,7 +20,7 @@ def test_rows_that_matrices_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None
     data = np.random.default_rng(0).standard_normal((512, 256)).astype(np.float32)
     data *= np.exp2(np.arange(512) % 60 - 30)[:, None].astype(np.float32)
     executor = Executor(compile(layers(1, data), limits, Choices(warm=False)), device)
-    for rows in (3, 1, 7):
+    for rows in (3, 1, 4):
         given = np.random.default_rng(rows).standard_normal((rows, 256)).astype(np.float32)
         executor.poison()
         (found,) = executor.execute([given])

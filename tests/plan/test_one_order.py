@@ -39,6 +39,16 @@ ROWS = {
     "q4/int8_large_tiles": {"WG"},
     "matmul/tiled": {"TILE_ROWS"},
     "matmul/lane_tiles": {"SHARES"},
+    "matmul/register_tiles": {
+        "WG",
+        "TILE_ROWS",
+        "TILE_COLUMNS",
+        "THREAD_ROWS",
+        "THREAD_FOURS",
+        "LEFT_LOADS",
+        "RIGHT_LOADS",
+        "UNROLLED",
+    },
 }
 SAME_ORDER = {"q4/large_tiles": "q4/tiles", "q4/int8_large_tiles": "q4/int8_tiles"}
 COPIES = {"elementwise", "indexing", "movement"}  # folders of kernels that sum nothing
