@@ -27,6 +27,7 @@ from liveshape.ops.matrix_heuristics import (
     halving_threads,
     matrix_shape,
 )
+from liveshape.ops.matrix_products import MAX_PREPACKED
 from liveshape.ops.shapes import ceil_div
 
 HALF_WEIGHT = Kernel.load("convolution/half_weight")
@@ -40,7 +41,6 @@ MAX_PARTS = 1024  # of the input, whose largest numbers every workgroup reads th
 PART_VECTORS = 2 * HALVES_THREADS  # of a part, at least
 MAX_DEPTH = 8 << 20  # vectors of eight are divided as floats
 MAX_DEEP = 8  # vectors of channels that a workgroup turns
-MAX_PREPACKED = 16 << 20  # bytes of one weight that are kept as halves beside its floats
 
 
 class Gemm(NamedTuple):
