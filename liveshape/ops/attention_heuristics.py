@@ -259,10 +259,15 @@ def matrix_keys(size: int, limits: Limits) -> int:
     square = any(each.m == each.n == each.k == MATRIX for each in limits.matrices_of("float16"))
     if not limits.half_inputs or limits.one_order or not square or limits.subgroup != MATRIX_LANES:
         return 0
-    if size % MATRIX or size > LARGE_HEAD:
+    if size % 8 or size > LARGE_HEAD:
         return 0
-    whole = [keys for keys in (64, 32) if keys * size // 8 % MATRIX_TILE_THREADS == 0]
+    whole = [keys for keys in (64, 32) if keys * _whole_matrices(size) // 8 % MATRIX_TILE_THREADS == 0]
     return next((keys for keys in whole if _matrix_tile_bytes(size, keys) <= limits.max_workgroup_bytes), 0)
+
+
+def _whole_matrices(size: int) -> int:
+    """Elements of a head with those that make its last matrix whole."""
+    return ceil_div(size, MATRIX) * MATRIX
 
 
 def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits) -> tuple[int, int]:
@@ -272,7 +277,7 @@ def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits:
     if not keys or is_few_rows(queries[row_axis], queries[head_axis] // max(cache[head_axis], 1)):
         return 0, 0
     tiles = cache[0] * cache[head_axis] * ceil_div(cache[row_axis], keys)
-    nbytes = 4 * tiles * keys * size
+    nbytes = 4 * tiles * keys * _whole_matrices(size)
     return (nbytes, tiles) if nbytes <= limits.max_binding_bytes else (0, 0)
 
 
@@ -287,7 +292,7 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
 
 def _matrix_tile_bytes(size: int, keys: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys or queries, values, scores, weights, and a little."""
-    pitch = size // 8 + 1
+    pitch = _whole_matrices(size) // 8 + 1
     staged = 16 * pitch * (max(keys, LARGE_TILE) + keys)
     return staged + LARGE_TILE * (4 * (keys + 4) + 2 * (keys + 8)) + 64
 
@@ -299,8 +304,8 @@ def matrix_tile_config(size: int, keys: int) -> dict[str, int]:
         "KEYS": keys,
         "KEY_BLOCKS": keys // MATRIX,
         "KEY_EIGHTS": keys // 8,
-        "HEAD_BLOCKS": size // MATRIX,
-        "LOADS": keys * size // 8 // MATRIX_TILE_THREADS,
+        "HEAD_BLOCKS": ceil_div(size, MATRIX),
+        "LOADS": keys * _whole_matrices(size) // 8 // MATRIX_TILE_THREADS,
     }
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from liveshape.device.backends import open_device
+from liveshape.lower.fusion import fuse
+from liveshape.ops import attention_heuristics
+from liveshape.plan.compiling import compile
+from liveshape.run.executor import Executor
+from tests.lower.test_attention_patterns import SPELLINGS, drawn, golden, written
 from tests.matrices.masks import HIDDEN, check_masks
 from tests.matrices.opened import kernels_of
 from tests.support.emulated_attention import emulate
@@ -19,4 +27,21 @@ def test_masks(hidden: float, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = emulate(monkeypatch, open_device().limits)
     device = open_device(limits=limits)
     check_masks(device, limits, hidden)
+    assert "attention/matrix_tiles" in kernels_of(device)
+
+
+# Half of a matrix is zeros; queries, keys and values are columns of one tensor, and the last tiles have few rows.
+@pytest.mark.slow
+def test_heads_of_half_a_matrix_along_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_heuristics, "FEW_LARGE_TILES", 0)
+    limits = emulate(monkeypatch, open_device().limits)
+    device = open_device(limits=limits)
+    case = replace(SPELLINGS["one projection"], size=24)
+    _, graph = written(case)
+    executor = Executor(compile(fuse(graph, limits), limits), device)
+    generator = np.random.default_rng(0)
+    for batch, rows in ((3, 21), (1, 20), (2, 17)):
+        inputs = drawn(case, generator, batch, rows, rows)
+        executor.poison()
+        np.testing.assert_allclose(executor.execute(inputs)[0], golden(case, inputs, None), 4e-3, 4e-3)
     assert "attention/matrix_tiles" in kernels_of(device)

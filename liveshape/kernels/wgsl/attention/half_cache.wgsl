@@ -1,6 +1,6 @@
 // Keys and values of a contiguous cache as halves for attention/matrix_tiles.wgsl: tiles of KEYS keys of a head, with
 // their values behind them, each divided by a power of two that keeps the largest number in range. What lies past the
-// context is zero. A workgroup takes a tile.
+// context or the head is zero. A workgroup takes a tile.
 // scratch halves, factors
 // unchecked: heads, keys and their strides are those of the tensors, which planning checked.
 // T: f32, f16
@@ -8,7 +8,7 @@ override WG: u32 = 256;
 override HEAD_SIZE: u32 = 64; // a multiple of 8
 override KEYS: u32 = 32;
 
-const EIGHTS: u32 = HEAD_SIZE / 8;
+const EIGHTS: u32 = (HEAD_SIZE + 15) / 16 * 2; // of a head, with zeros up to whole matrices
 
 struct Params {
     heads: u32, // of all batches
@@ -55,7 +55,7 @@ fn main(
         var both = vec2<f32>();
         for (var load = thread; load < KEYS * EIGHTS; load += WG) {
             let key = i % tiles * KEYS + load / EIGHTS;
-            if (key < params.context) {
+            if (key < params.context && load % EIGHTS * 8u < HEAD_SIZE) {
                 let at = first_key + key * params.key_row;
                 let value = first_value + key * params.value_row;
                 let four = load % EIGHTS * 2u;
@@ -82,7 +82,7 @@ fn main(
             let key = i % tiles * KEYS + load / EIGHTS;
             var of_key = vec4<u32>();
             var of_value = vec4<u32>();
-            if (key < params.context) {
+            if (key < params.context && load % EIGHTS * 8u < HEAD_SIZE) {
                 let at = first_key + key * params.key_row;
                 let value = first_value + key * params.value_row;
                 let four = load % EIGHTS * 2u;

@@ -52,7 +52,8 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 const MATRIX: u32 = 16; // rows, columns and depth
 const SUBGROUPS: u32 = WG / LANES;
 const TILE_ROWS: u32 = SUBGROUPS * MATRIX;
-const EIGHTS: u32 = HEAD_SIZE / 8;
+const EIGHTS: u32 = (HEAD_SIZE + MATRIX - 1) / MATRIX * MATRIX / 8; // of a head, with zeros up to whole matrices
+const WHOLE_MATRICES: bool = HEAD_SIZE % MATRIX == 0;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
 const SCORE_PITCH: u32 = KEYS / 4 + 1; // in fours
 const WEIGHT_PITCH: u32 = KEYS / 4 + 2;
@@ -80,15 +81,28 @@ struct EightFloats {
 
 #if CACHE == paged
 fn fetch_key(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFloats {
+    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
+        return EightFloats();
+    }
     let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
     return EightFloats(key_four(place, load % EIGHTS * 2u), key_four(place, load % EIGHTS * 2u + 1u));
 }
 
 fn fetch_value(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFloats {
+    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
+        return EightFloats();
+    }
     let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
     return EightFloats(value_four(place, load % EIGHTS * 2u), value_four(place, load % EIGHTS * 2u + 1u));
 }
 #endif
+
+fn query_eight(place: u32, eight: u32) -> EightFloats {
+    if (!WHOLE_MATRICES && eight * 8u >= HEAD_SIZE) {
+        return EightFloats();
+    }
+    return EightFloats(query_four(place, eight * 2u), query_four(place, eight * 2u + 1u));
+}
 
 fn largest(eight: EightFloats) -> f32 {
     let four = max(abs(eight.low), abs(eight.high));
@@ -161,9 +175,7 @@ fn main(
 #endif
     let query = query_place(unit, real_row);
 #unroll k < HEAD_BLOCKS
-    let given_$k = EightFloats(
-        query_four(query, (half + $ku * 2u) * 2u), query_four(query, (half + $ku * 2u) * 2u + 1u),
-    );
+    let given_$k = query_eight(query, half + $ku * 2u);
 #endunroll
     // The first tile is on its way while queries become halves.
 #if CACHE == paged
@@ -374,6 +386,9 @@ fn main(
         for (var four = half; exists && four < ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u; four += 2u) {
             let sum = scores[tile_row * SCORE_PITCH + four];
             let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + four;
+            if (!WHOLE_MATRICES && own >= VEC4S) {
+                break; // past the head
+            }
             if (params.splits > 1u) {
                 store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);
             } else {
