@@ -45,6 +45,7 @@ from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import NO_VALUES, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.result_patterns import FIRST_RESULTS
 from liveshape.lower.rewriting import rewritten, without_orphans
+from liveshape.lower.row_orders import ROW_ORDERS
 from liveshape.lower.sibling_products import SIBLINGS
 from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
@@ -55,7 +56,7 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     Example: `fuse(graph, device.limits)`.
     """
     limits = limits or Limits()
-    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ATTENTIONS, SIBLINGS, FIRST_RESULTS):
+    for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ROW_ORDERS, *ATTENTIONS, SIBLINGS, FIRST_RESULTS):
         graph = applied(fusion, graph, limits)
     return graph
 

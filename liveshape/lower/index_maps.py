@@ -111,6 +111,10 @@ class IndexMaps:
     ) -> None:
         self._uses, self._sizes, self._through = uses, sizes or uses.sizes, through
 
+    def whole(self, tensor: Tensor) -> IndexMap:
+        """A tensor as it lies itself."""
+        return contiguous(tensor, self._sizes.of(tensor))
+
     def chain(self, tensor: Tensor, reader: Node) -> list[Node]:
         """The nodes that do nothing but move elements on their way to a tensor, from its own producer on."""
         nodes: list[Node] = []

@@ -6,6 +6,7 @@ known. What the program itself says is followed: sizes that it asks for, product
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
@@ -15,6 +16,7 @@ from liveshape.lower.pattern_operators import (
     ADDED_PRODUCTS,
     ARANGE,
     EXPANDS,
+    LAYER_NORMS,
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
     PERMUTES,
@@ -93,11 +95,34 @@ class LiveSizes:
         self._asked: set[int] = set()  # sizes that the program asks for
         self._sizes: dict[Tensor, Sizes] = {}
         self._scalars: dict[Value, LiveSize] = {}
-        # In program order, so that what a size follows from is known already.
-        for values in (graph.given, *(node.outputs for node in graph.nodes)):
+        self._same: dict[int, int] = {}  # symbols that are equal at every call, by one of them
+        self._read()
+        if not graph.controls and (equal := self._equalities()):
+            self._same = equal
+            self._sizes, self._scalars, self._asked = {}, {}, set()
+            self._read()
+
+    def _read(self) -> None:
+        """All sizes in program order, so that what one follows from is known already."""
+        for values in (self._graph.given, *(node.outputs for node in self._graph.nodes)):
             for value in values:
                 if isinstance(value, Tensor):
                     self.of(value)
+
+    def _equalities(self) -> dict[int, int]:
+        """Symbols that views say are equal: there are as many elements after as before."""
+        found: dict[int, int] = {}
+        for node in self._graph.nodes:
+            if node.name not in VIEWS or -1 in node.args[1] or self._changes(node.args[-1]):
+                continue
+            before, after = product(self.of(node.args[0])), product(tuple(map(self.of_scalar, node.args[1])))
+            left = list((Counter(before.symbols) - Counter(after.symbols)).elements())
+            right = list((Counter(after.symbols) - Counter(before.symbols)).elements())
+            if before.factor == after.factor and len(left) == len(right) == 1:
+                one, other = _first(left[0], found), _first(right[0], found)
+                if one != other:
+                    found[one] = other
+        return found
 
     def of(self, tensor: Tensor) -> Sizes:
         """The live shape of a tensor that is written once, or never; of others only the rank is known."""
@@ -128,7 +153,7 @@ class LiveSizes:
         return [self._graph.nodes[index] for index in self._graph.consumers.get(value, ())]
 
     def _symbol(self, key: Any) -> LiveSize:
-        return LiveSize(1, (self._symbols.setdefault(key, len(self._symbols)),))
+        return LiveSize(1, (_first(self._symbols.setdefault(key, len(self._symbols)), self._same),))
 
     def _unknown(self, tensor: Tensor) -> Sizes:
         """Symbols of its own; what changes while a program runs is a new one whenever somebody asks."""
@@ -200,6 +225,9 @@ class LiveSizes:
             return self._squeezed(x, tensor)
         if node.name in OF_ONE_SHAPE:
             return self.of(x) if node.outputs[0] is tensor else None
+        if node.name in LAYER_NORMS:
+            own = tuple(map(self.of_scalar, node.args[1]))
+            return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
         if node.traits.pointwise is not None:
             return self._broadcast([each for each in node.inputs if isinstance(each, Tensor)], tensor.rank)
         if node.gathers is not None:
@@ -296,6 +324,13 @@ class LiveSizes:
             result = left.times(right) if node.name in SCALAR_PRODUCTS else left.over(right)
             return self._symbol(scalar) if result is None else result
         return self._symbol(scalar)
+
+
+def _first(symbol: int, same: dict[int, int]) -> int:
+    """The symbol that stands for all that are equal to one."""
+    while symbol in same:
+        symbol = same[symbol]
+    return symbol
 
 
 def transposed(values: tuple[Any, ...], node: Node) -> tuple[Any, ...]:

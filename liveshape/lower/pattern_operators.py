@@ -86,7 +86,8 @@ VIEWS = frozenset(name for name, entry in OPS.items() if entry.run is OPS[VIEW].
 MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
 ADDMM = spelled("addmm")
 # Whose result has the shape of the first argument, or that to which all of them broadcast
-OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like", "native_layer_norm")
+OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like")
+LAYER_NORMS = spelled("native_layer_norm")
 REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
 # Attention
 SOFTMAXES = spelled("_softmax")

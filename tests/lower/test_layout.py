@@ -177,3 +177,23 @@ def test_an_expand_of_nothing_is_a_view() -> None:
     graph = fuse(chain.graph(chain.node("aten.add.Tensor", same, same, 1, chain.tensor(same.max_shape))))
     assert names(graph) == ["aten.clone.default", "aten.add.Tensor"]
     compare(chain, graph, lambda x: 2 * x)
+
+
+def test_permutes_around_linears_move_to_who_reads_heads() -> None:
+    """torch.nn.MultiheadAttention of batches first: rows before batches between its projections."""
+    chain = Moving()
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((WIDTH, WIDTH)).astype("float32") for _ in range(3)]
+
+    def linear(x: Tensor, weight: np.ndarray) -> Tensor:
+        return chain.node("aten.linear.default", x, chain.constant(weight), None, chain.tensor(x.max_shape))
+
+    inner = linear(chain.permute(linear(chain.x, weights[0]), 1, 0, 2), weights[1])
+    heads = chain.view(inner, chain.length, chain.times(chain.batch, HEADS), SIZE)
+    flat = chain.view(heads, chain.times(chain.length, chain.batch), WIDTH)
+    back = chain.view(linear(flat, weights[2]), chain.length, chain.batch, WIDTH)
+    graph = fuse(chain.graph(chain.permute(back, 1, 0, 2)))
+    permutes = [node for node in graph.nodes if node.name == "aten.permute_copy.default"]
+    assert len(permutes) <= 2
+    assert graph.nodes[-1].name == "aten.linear.default"
+    compare(chain, graph, lambda x: x @ weights[0].T @ weights[1].T @ weights[2].T)
