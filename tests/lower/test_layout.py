@@ -183,7 +183,7 @@ def test_permutes_around_linears_move_to_who_reads_heads() -> None:
     """torch.nn.MultiheadAttention of batches first: rows before batches between its projections."""
     chain = Moving()
     random = np.random.default_rng(0)
-    weights = [random.standard_normal((WIDTH, WIDTH)).astype("float32") for _ in range(3)]
+    weights = [(random.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype("float32") for _ in range(3)]
 
     def linear(x: Tensor, weight: np.ndarray) -> Tensor:
         return chain.node("aten.linear.default", x, chain.constant(weight), None, chain.tensor(x.max_shape))
