@@ -31,9 +31,9 @@ from bench.calls import milliseconds
 from bench.gpu_time import cpu_seconds
 from bench.program_modules import OPERATORS, PROGRAMS, Measured
 from liveshape.device.backends import open_device
-from liveshape.plan.compiling import compile_optimized
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
+from liveshape.run.constant_norms import compile_measured
 from liveshape.run.device_arrays import uploaded
 from liveshape.run.executor import Executor
 from liveshape.tools.measuring.profiling import profiled
@@ -98,7 +98,7 @@ def executor_of(program: bytes, kind: str) -> tuple[Executor, float]:
     target = CompileTarget(None, activations=kind)
     with load_program(target, program) as opened:
         graph = opened.graph("forward")
-        executor = Executor(compile_optimized(graph, target.limits), target.device)
+        executor = Executor(compile_measured(graph, target.limits), target.device)
     executor.device.flush()
     return executor, time.perf_counter() - begin
 

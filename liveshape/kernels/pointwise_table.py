@@ -4,7 +4,8 @@
 or 0. A function that has no `wholes` computes whole numbers in floats. Where it gives `flags` its expression is a
 vec4<bool>. `conditions` are arguments that are read as flags. What they call is in `function_library.py`.
 
-`meaning` takes a library of arrays and arrays of it: numpy, or torch, with what either lacks.
+`meaning` takes a library of arrays and arrays of it: numpy, or torch, with what either lacks. `bound` takes how large
+the arguments may be, by magnitude, and gives how large the result may be; without one it may be anything.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Function:
     meaning: Meaning
     flags: bool = False
     conditions: tuple[int, ...] = ()
+    bound: Callable[..., float] | None = None
 
     def of_wholes(self, kinds: Sequence[bool | None], dtype: str) -> bool:
         """Whether it computes in whole numbers: its arguments, by whether each is whole, for a result of this dtype.
@@ -51,17 +53,26 @@ def _row(
     *,
     flags: bool = False,
     conditions: tuple[int, ...] = (),
+    bound: Callable[..., float] | None = None,
 ) -> None:
-    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions)
+    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions, bound)
+
+
+def _same(a: float) -> float:
+    return a
+
+
+def _one(a: float) -> float:
+    return 1.0
 
 
 _NAN = "is_nan(a) | is_nan(b)"
 _ACROSS = "(whole_rest(a, b) != vec4<i32>(0)) & ((a < vec4<i32>(0)) != (b < vec4<i32>(0)))"
 
 # Of one.
-_row("copy", "a", "a", lambda f, a: a)
-_row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a))
-_row("neg", "-a", "-a", lambda f, a: -a)
+_row("copy", "a", "a", lambda f, a: a, bound=_same)
+_row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a), bound=_same)
+_row("neg", "-a", "-a", lambda f, a: -a, bound=_same)
 _row(
     "sign",
     "flags(a > vec4<f32>(0.0)) - flags(a < vec4<f32>(0.0))",
@@ -86,11 +97,11 @@ _row("acos", "arc_cosine(a)", None, lambda f, a: f.arccos(a))
 _row("atan", "arc_tangent(a)", None, lambda f, a: f.arctan(a))
 _row("sinh", "hyperbolic_sine(a)", None, lambda f, a: f.sinh(a))
 _row("cosh", "hyperbolic_cosine(a)", None, lambda f, a: f.cosh(a))
-_row("tanh", "hyperbolic_tangent(a)", None, lambda f, a: f.tanh(a))
+_row("tanh", "hyperbolic_tangent(a)", None, lambda f, a: f.tanh(a), bound=_one)
 _row("asinh", "inverse_hyperbolic_sine(a)", None, lambda f, a: f.arcsinh(a))
 _row("acosh", "inverse_hyperbolic_cosine(a)", None, lambda f, a: f.arccosh(a))
 _row("atanh", "with_sign(0.5 * log_one_plus(2.0 * abs(a) / (1.0 - abs(a))), a)", None, lambda f, a: f.arctanh(a))
-_row("erf", "error_function(a)", None, lambda f, a: f.erf(a))
+_row("erf", "error_function(a)", None, lambda f, a: f.erf(a), bound=_one)
 _row("erfc", "complementary_error(a)", None, lambda f, a: f.erfc(a))
 _row("erfinv", "inverse_error(a)", None, lambda f, a: f.erfinv(a))
 _row("lgamma", "log_gamma(a)", None, lambda f, a: f.lgamma(a))
@@ -102,8 +113,8 @@ _row(
     None,
     lambda f, a: f.angle(a),
 )
-_row("sigmoid", "1.0 / (1.0 + exponential(-a))", None, lambda f, a: 1.0 / (1.0 + f.exp(-a)))
-_row("silu", "a / (1.0 + exponential(-a))", None, lambda f, a: a / (1.0 + f.exp(-a)))
+_row("sigmoid", "1.0 / (1.0 + exponential(-a))", None, lambda f, a: 1.0 / (1.0 + f.exp(-a)), bound=_one)
+_row("silu", "a / (1.0 + exponential(-a))", None, lambda f, a: a / (1.0 + f.exp(-a)), bound=_same)
 _row("round", "round(a)", "a", lambda f, a: f.round(a))
 _row("floor", "floor(a)", "a", lambda f, a: f.floor(a))
 _row("ceil", "ceil(a)", "a", lambda f, a: f.ceil(a))
@@ -125,6 +136,7 @@ _row(
     "a * clamp(a + 3.0, vec4<f32>(0.0), vec4<f32>(6.0)) / 6.0",
     None,
     lambda f, a: a * f.clip(a + 3, 0, 6) / 6,
+    bound=_same,
 )
 _row(
     "hardsigmoid",
@@ -132,12 +144,19 @@ _row(
     None,
     lambda f, a: f.clip(a + 3, 0, 6) / 6,
 )
-_row("gelu", "0.5 * a * (1.0 + error_function(a * 0.707106781))", None, lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)))
+_row(
+    "gelu",
+    "0.5 * a * (1.0 + error_function(a * 0.707106781))",
+    None,
+    lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)),
+    bound=_same,
+)
 _row(
     "gelu_tanh",
     "0.5 * a * (1.0 + hyperbolic_tangent(0.797884561 * (a + 0.044715 * a * a * a)))",
     None,
     lambda f, a: 0.5 * a * (1 + f.tanh((2 / f.pi) ** 0.5 * (a + 0.044715 * a**3))),
+    bound=_same,
 )
 
 # Of one and numbers.
@@ -146,9 +165,16 @@ _row(
     "select(min(max(a, b), c), a, is_nan(a))",
     "min(max(a, b), c)",
     lambda f, a, b, c: f.minimum(f.maximum(a, b), c),
+    bound=lambda a, b, c: min(a, max(b, c)),
 )
 _row("hardshrink", "select(a, vec4<f32>(0.0), (a >= -b) & (a <= b))", None, lambda f, a, b: f.where(abs(a) <= b, 0, a))
-_row("leaky_relu", "select(a * b, a, a > vec4<f32>(0.0))", None, lambda f, a, b: f.where(a > 0, a, a * b))
+_row(
+    "leaky_relu",
+    "select(a * b, a, a > vec4<f32>(0.0))",
+    None,
+    lambda f, a, b: f.where(a > 0, a, a * b),
+    bound=lambda a, b: a * max(1.0, b),
+)
 _row(
     "elu",  # of x, alpha, the scale of all, the scale inside
     "c * select(exponential_minus_one(a * d) * b, a, a > vec4<f32>(0.0))",
@@ -166,11 +192,11 @@ _row("round_digits", "round(a * b) / b", None, lambda f, a, b: f.round(a * b) / 
 _row("round_tens", "round(a / b) * b", None, lambda f, a, b: f.round(a / b) * b)
 
 # Of two.
-_row("add", "a + b", "a + b", lambda f, a, b: a + b)
+_row("add", "a + b", "a + b", lambda f, a, b: a + b, bound=lambda a, b: a + b)
 _row("add_scaled", "a + c * b", "a + c * b", lambda f, a, b, c: a + c * b)
-_row("sub", "a - b", "a - b", lambda f, a, b: a - b)
+_row("sub", "a - b", "a - b", lambda f, a, b: a - b, bound=lambda a, b: a + b)
 _row("sub_scaled", "a - c * b", "a - c * b", lambda f, a, b, c: a - c * b)
-_row("mul", "a * b", "a * b", lambda f, a, b: a * b)
+_row("mul", "a * b", "a * b", lambda f, a, b: a * b, bound=lambda a, b: a * b)
 _row("div", "a / b", "a / b", lambda f, a, b: f.true_divide(a, b))
 _row(
     "floor_divide",
@@ -186,8 +212,8 @@ _row(
     lambda f, a, b: f.remainder(a, b),
 )
 _row("fmod", "float_fmod(a, b)", "whole_rest(a, b)", lambda f, a, b: f.fmod(a, b))
-_row("minimum", f"select(min(a, b), a + b, {_NAN})", "min(a, b)", lambda f, a, b: f.minimum(a, b))
-_row("maximum", f"select(max(a, b), a + b, {_NAN})", "max(a, b)", lambda f, a, b: f.maximum(a, b))
+_row("minimum", f"select(min(a, b), a + b, {_NAN})", "min(a, b)", lambda f, a, b: f.minimum(a, b), bound=max)
+_row("maximum", f"select(max(a, b), a + b, {_NAN})", "max(a, b)", lambda f, a, b: f.maximum(a, b), bound=max)
 _row("pow", "float_power(a, b)", "whole_power(a, b)", lambda f, a, b: f.float_power(a, b))
 _row("atan2", "arc_tangent_of_two(a, b)", None, lambda f, a, b: f.arctan2(a, b))
 _row("hypot", "hypotenuse(a, b)", None, lambda f, a, b: f.hypot(a, b))
@@ -232,4 +258,5 @@ _row(
     "select(c, b, a != vec4<i32>(0))",
     lambda f, a, b, c: f.where(a, b, c),
     conditions=(0,),
+    bound=lambda a, b, c: max(b, c),
 )

@@ -39,6 +39,8 @@ from liveshape.lower.delegate_arguments import AtBounds
 from liveshape.lower.delegates import BACKEND, InlinedDelegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
+from liveshape.lower.half_results import with_half_results
+from liveshape.lower.magnitudes import Measure
 from liveshape.lower.pointwise_fusion import fuse_pointwise
 from liveshape.lower.problems import Problem, advice, unsupported
 from liveshape.ops.control import jump_false
@@ -82,12 +84,14 @@ def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
     return fuse(share_subexpressions(graph), limits)
 
 
-def optimized(graph: Graph, limits: Limits) -> Graph:
+def optimized(graph: Graph, limits: Limits, measure: Measure | None = None) -> Graph:
     """The same program as it is planned on a device with these limits, once nothing rewrites it any more.
+
+    With `measure`, which tells how large constants are, results that products round anyway are stored as float16.
 
     Example: `compile(optimized(graph, device.limits), device.limits)`.
     """
-    return fuse_pointwise(graph, limits)
+    return fuse_pointwise(with_half_results(graph, limits, measure), limits)
 
 
 def examine(

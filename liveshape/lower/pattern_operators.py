@@ -47,6 +47,7 @@ UPDATE = "liveshape.update_caches"
 # Fused
 POINTWISE = "liveshape.pointwise"
 COMPOSED = "liveshape.composed"
+LAYER_NORMS = frozenset({"liveshape.layer_norm", "aten.native_layer_norm.default", "aten::native_layer_norm.out"})
 SWIGLU = "liveshape.swiglu"
 ADD_RMS_NORM = "liveshape.add_rms_norm"
 ROTARY_TO_CACHE = "liveshape.rotary_to_cache"

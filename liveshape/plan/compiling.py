@@ -13,6 +13,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Prepacked, Scratch
 from liveshape.lower.lowering import optimized
+from liveshape.lower.magnitudes import Measure
 from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.bounds import Legal, ask_all, legal_sizes, no_data_yet
 from liveshape.plan.classes import classify
@@ -49,12 +50,16 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     return replace(plan, classes=live.classes(), prepack=prepack, routes=routes, untried=untried, param_bytes=params)
 
 
-def compile_optimized(graph: Graph, limits: Limits | None = None, choices: Choices | None = None) -> Plan:
+def compile_optimized(
+    graph: Graph, limits: Limits | None = None, choices: Choices | None = None, measure: Measure | None = None
+) -> Plan:
     """The plan of a graph that nothing rewrites any more, its operators fused where the device runs that.
+
+    `measure` tells how large constants are, see `optimized`.
 
     Example: `compile_optimized(program.graph("forward"), device.limits).graph` is the graph that runs.
     """
-    fused = optimized(graph, limits or Limits())
+    fused = optimized(graph, limits or Limits(), measure)
     if fused is graph:
         return compile(graph, limits, choices)
     try:

@@ -130,13 +130,13 @@ class Program:
 
             constants = ConstantMethod(lower(self.file, plan.name, self.data))
             return Method(plan, signature, constants, Memory(0, 0, 0, 0, 0, 0, 0))
-        from liveshape.plan.compiling import compile_optimized
+        from liveshape.run.constant_norms import compile_measured
         from liveshape.run.executor import Executor
         from liveshape.run.host import compile_with_host
         from liveshape.run.legal import CallCheck
 
         device, made = self._target.device, self.graph(plan.name)
-        compiled = (compile_optimized if self._target.strict else compile_with_host)(made, self._target.limits)
+        compiled = (compile_measured if self._target.strict else compile_with_host)(made, self._target.limits)
         tell_host(compiled.graph)
         if not self._told and any(tensor.dtype == "bfloat16" for tensor in compiled.graph.tensors):
             self._told = True

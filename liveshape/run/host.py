@@ -19,9 +19,9 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import OnHost
 from liveshape.ops.host_operator import HostOperator
 from liveshape.packages import import_whole
-from liveshape.plan.compiling import compile_optimized
 from liveshape.plan.plan import Choices, Plan
 from liveshape.run.arrays import as_dtype, numpy_dtype, stored
+from liveshape.run.constant_norms import compile_measured
 
 Compile = Callable[[Graph, Limits, Choices | None], Plan]
 
@@ -126,7 +126,7 @@ def _broken(error: Exception) -> str:
 
 
 def compile_with_host(
-    graph: Graph, limits: Limits, choices: Choices | None = None, compiled: Compile = compile_optimized
+    graph: Graph, limits: Limits, choices: Choices | None = None, compiled: Compile = compile_measured
 ) -> Plan:
     """Compile a graph, with nodes that kernels refuse moved to the host where it supports all of them.
 

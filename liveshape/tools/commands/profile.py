@@ -13,9 +13,9 @@ from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.graph.activation_kinds import AUTO, resolve_activations
-from liveshape.plan.compiling import compile_optimized
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program, tell_host
+from liveshape.run.constant_norms import compile_measured
 from liveshape.run.executor import Executor
 from liveshape.shipped import shipped
 from liveshape.tools.commands.devices import rate_text
@@ -122,7 +122,7 @@ def _of_program(
         if not graph.nodes:
             raise InputError(f"{method} of {program} computes nothing: its outputs are constants")
         tell_host(graph)
-        with _closing(Executor(compile_optimized(graph, target.limits), device, progress=progress)) as executor:
+        with _closing(Executor(compile_measured(graph, target.limits), device, progress=progress)) as executor:
             for inputs in calls:
 
                 def call(inputs: list[Any] = inputs) -> None:

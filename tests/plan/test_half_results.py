@@ -1,0 +1,129 @@
+"""Which results are stored as float16: those that products round anyway, and that no input makes too large for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from liveshape.graph import Graph
+from liveshape.graph.limits import Limits, MatrixShape
+from liveshape.kernels.pointwise_table import FUNCTIONS
+from liveshape.lower.def_use import DefUse
+from liveshape.lower.lowering import optimized
+from liveshape.lower.magnitudes import Magnitudes
+from liveshape.plan.compiling import compile
+from liveshape.run.constant_norms import measured
+from tests.support.movements import Movements
+
+WIDTH, INNER = 256, 512
+HALVES = Limits(
+    subgroup=32,
+    max_workgroup_bytes=49152,
+    matrices=(MatrixShape("float16", "float32", 16, 16, 16),),
+    half_inputs=True,
+)
+
+
+class Block(Movements):
+    """A layer norm, a linear, an activation and another linear, as a transformer has them."""
+
+    def __init__(self, scale: float = 0.05, activation: str = "aten.gelu.default", norm: bool = True) -> None:
+        super().__init__()
+        random = np.random.default_rng(0)
+        self.arrays = [random.standard_normal(shape).astype("float32") for shape in (WIDTH, WIDTH)]
+        self.arrays += [
+            (scale * random.standard_normal(shape)).astype("float32") for shape in ((INNER, WIDTH), (WIDTH, INNER))
+        ]
+        self.x, _ = self.live((64, WIDTH), 1)
+        rows = self.x
+        if norm:
+            constants = [self.constant(array) for array in self.arrays[:2]]
+            rows = self.node("liveshape.layer_norm", rows, (WIDTH,), *constants, 1e-5, self.tensor((64, WIDTH)))
+        self.normed = rows
+        first, second = (self.constant(array) for array in self.arrays[2:])
+        self.inner = self.node("aten.linear.default", rows, first, None, self.tensor((64, INNER)))
+        more = ("none",) if activation == "aten.gelu.default" else ()
+        self.active = self.node(activation, self.inner, *more, self.tensor((64, INNER)))
+        self.out = self.node("aten.linear.default", self.active, second, None, self.tensor((64, WIDTH)))
+
+    def halves(self, *outputs: Any, limits: Limits = HALVES) -> list[str]:
+        graph: Graph = optimized(self.graph(*(outputs or (self.out,))), limits, measured)
+        compile(graph, limits)
+        return [
+            value.name for node in graph.nodes for value in node.outputs if getattr(value, "dtype", "") == "float16"
+        ]
+
+
+def test_results_that_products_round_are_float16() -> None:
+    block = Block()
+    assert block.halves() == [f"{each.name} in float16" for each in (block.normed, block.active)]
+    assert not block.halves(limits=Limits()), "nobody permits rounding"
+
+
+def test_results_that_somebody_else_reads_stay() -> None:
+    block = Block()
+    assert block.halves(block.out, block.active) == [f"{block.normed.name} in float16"]
+    other = block.node("aten.tanh.default", block.normed, block.tensor((64, WIDTH)))
+    assert block.halves(block.out, other) == [f"{block.active.name} in float16"]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"scale": 3.0e3}, 1),  # what the norm gives is small, what the product makes of it may be too large
+        ({"norm": False}, 0),  # an input may be anything
+        ({"activation": "aten.exp.default"}, 1),
+        ({"scale": 3.0e3, "activation": "aten.tanh.default"}, 2),
+    ],
+)
+def test_what_may_be_too_large_stays(options: dict[str, Any], count: int) -> None:
+    assert len(Block(**options).halves()) == count
+
+
+def test_no_input_exceeds_a_magnitude() -> None:
+    block = Block(scale=0.3)
+    magnitudes = Magnitudes(DefUse(block.graph(block.out)), measured)
+    weight, bias, first, second = (torch.from_numpy(array).double() for array in block.arrays)
+    random = np.random.default_rng(1)
+    rows = [random.standard_normal((64, WIDTH)) * 10.0**power for power in (-9, 0, 9)]
+    rows.append(np.eye(64, WIDTH) * 1e6)
+    # The row that a product makes the most of.
+    longest = first[first.norm(dim=1).argmax()] / weight
+    rows.append(longest.expand(64, WIDTH).numpy() * 1e3)
+    for x in map(torch.from_numpy, rows):
+        normed = torch.nn.functional.layer_norm(x.double(), (WIDTH,), weight, bias, 1e-5)
+        inner = normed @ first.T
+        for tensor, value in ((block.normed, normed), (block.inner, inner), (block.out, None)):
+            value = torch.nn.functional.gelu(inner) @ second.T if value is None else value
+            bound = magnitudes.of(tensor)
+            assert float(value.abs().max()) <= bound.largest
+            assert float(value.norm(dim=1).max()) <= bound.row * (1 + 1e-6)
+
+
+class Numpy:
+    """The library that meanings take."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "erf":
+            return np.vectorize(math.erf)
+        return getattr(np, name)
+
+
+@pytest.mark.parametrize("name", [name for name, row in FUNCTIONS.items() if row.bound is not None])
+def test_no_function_exceeds_its_bound(name: str) -> None:
+    row = FUNCTIONS[name]
+    assert row.bound is not None
+    random = np.random.default_rng(len(name))
+    count = row.bound.__code__.co_argcount if hasattr(row.bound, "__code__") else 2
+    for scale in (1e-3, 1.0, 30.0):
+        values = [random.uniform(-scale, scale, 999) for _ in range(count)]
+        if row.conditions:
+            values[0] = values[0] > 0
+        if name == "clamp":
+            values[1:] = [np.minimum(*values[1:]), np.maximum(*values[1:])]
+        found = np.abs(row.meaning(Numpy(), *values)).max()
+        assert found <= row.bound(*(float(np.abs(each).max()) for each in values)) * (1 + 1e-12)
