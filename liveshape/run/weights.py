@@ -26,20 +26,26 @@ class Weights:
             for tensor in graph.tensors
             if tensor in storages and tensor.constant is not None and not graph.writers[tensor]
         }
-        total = sum(len(tensor.constant or b"") for tensor in constants.values())
+        left = dict.fromkeys(tensor for step in plan.prepack for tensor in step.tensors if tensor not in storages)
+        total = sum(len(tensor.constant or b"") for tensor in (*constants.values(), *left))
         done = 0
+
+        def load(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
+            nonlocal done
+            upload(device, buffer, tensor, half)
+            done = min(done + len(tensor.constant or b""), total)  # several nodes may prepack one constant
+            if progress is not None:
+                progress(done, total)
+
         try:
             for storage, tensor in constants.items():
                 nbytes = plan.memory.blocks[storage.block]
                 buffer = self.blocks[storage.block] = device.buffer(nbytes, f"{graph.name} {tensor.name}")
-                upload(device, buffer, tensor, plan.limits.half)
-                done += len(tensor.constant or b"")
-                if progress is not None:
-                    progress(done, total)
+                load(device, buffer, tensor, plan.limits.half)
             for tensor in plan.prepacked:
                 block = storages[tensor].block
                 self.blocks[block] = device.buffer(plan.memory.blocks[block], f"{graph.name} {tensor.name}")
-            prepack(plan, device, lambda tensor: self.blocks[storages[tensor].block], upload)
+            prepack(plan, device, lambda tensor: self.blocks[storages[tensor].block], load)
             device.flush()
         except BaseException:
             self.close()

@@ -9,8 +9,10 @@ from liveshape.device.backends import open_device
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
+from liveshape.run.weights import Weights
 from tests.plan.test_float_products import layers
 from tests.support.emulated_matrices import emulate
+from tests.survival.subjects import live_bytes
 
 
 def test_rows_that_matrices_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +29,17 @@ def test_rows_that_matrices_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None
         wanted = given.astype(np.float64) @ data.T.astype(np.float64)
         scale = np.abs(data).max(axis=1)
         assert np.abs((found - wanted) / scale).max() < 7 * 2.8e-4 * 256**0.5
+
+
+def test_floats_are_on_the_device_while_they_become_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two layers of one weight, each with halves of its own."""
+    device = open_device()
+    data = np.random.default_rng(0).standard_normal((512, 256)).astype(np.float32)
+    plan = compile(layers(2, data), emulate(monkeypatch, device.limits), Choices(warm=False))
+    seen: list[tuple[int, int]] = []
+    before = live_bytes(device)
+    weights = Weights(plan, device, lambda done, total: seen.append((done, total)))
+    assert seen == [(data.nbytes, data.nbytes)]
+    assert live_bytes(device) - before == weights.nbytes == 2 * (data.nbytes // 2 + 4 * 512)
+    weights.close()
+    assert live_bytes(device) == before
