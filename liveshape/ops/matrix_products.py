@@ -57,6 +57,7 @@ class Halves(NamedTuple):
 
     left: Lines | None  # none where rows are float16 in whole vectors at every live size
     right: Lines
+    left_prepacked: bool
     prepacked: bool
     alone: bool  # whether halves are all that is left of the right factor
     sums: LiveTensor
@@ -76,6 +77,9 @@ def halves_of(
     fits = max(halves_bytes(left), halves_bytes(right)) <= limits.max_binding_bytes
     if not (alike and fits and _may_gain(x, weight, out, limits)):
         return None
+    left_prepacked: Lines | None = None
+    if x.constant is not None:  # the weight of a convolution whose windows are one pixel
+        left_prepacked = yield from _prepacked_lines(x, depth, limits)
     prepacked: Lines | None = None
     if weight.constant is not None:
         if columns < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
@@ -87,12 +91,27 @@ def halves_of(
             prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))))
             yield Prepack(_half_lines(weight, prepacked, columns, depth, limits, transposed=transposed))
     return Halves(
-        None if alone and _is_lines(x, depth) else (yield from _scratch_of(left)),
+        None if alone and _is_lines(x, depth) else left_prepacked or (yield from _scratch_of(left)),
         prepacked or (yield from _scratch_of(right)),
+        left_prepacked is not None,
         prepacked is not None,
         alone and prepacked is not None,
         (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
     )
+
+
+def _prepacked_lines(
+    factor: LiveTensor, depth: int, limits: Limits
+) -> Generator[Prepacked | Prepack, Any, Lines | None]:
+    """A constant left factor as lines of halves from load on; None where it changes, or is too large to keep twice."""
+    count = factor.numel // depth
+    nbytes = 16 * count * ceil_div(depth, 8)
+    halves = (yield Prepacked(factor, "int8", (nbytes,))) if nbytes <= MAX_PREPACKED else None
+    if halves is None:
+        return None
+    lines = Lines(halves, (yield Prepacked(factor, "float32", (count,))))
+    yield Prepack(_half_lines(factor, lines, count, depth, limits, transposed=True))
+    return lines
 
 
 def _scratch_of(count: int) -> Generator[Scratch, Any, Lines]:
@@ -154,7 +173,7 @@ def matrix_product(
     if not halves.prepacked:
         yield _half_lines(weight, halves.right, columns, depth, limits, transposed=transposed)
     left = None if _is_lines(x, depth) else halves.left
-    if left is not None:
+    if left is not None and not halves.left_prepacked:
         yield _half_lines(x, left, rows, depth, limits, transposed=True)
     tiles, splits = product_matrix_tiles(batch, rows, columns, depth, limits)
     other = halves.addend_of(x, out) if addend is None else addend

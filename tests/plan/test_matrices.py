@@ -166,6 +166,17 @@ def test_convolutions_of_one_group_take_them(graph: Graph, wanted: set[str]) -> 
     assert {variant.kernel.name for variant, _ in route.dispatched} == wanted
 
 
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_weight_of_a_convolution_becomes_halves_at_load(kernel: int) -> None:
+    plan = compile(convolution(kernel), MATRICES, Choices(warm=False))
+    packing = {"matmul/half_lines"} if kernel == 1 else {"convolution/half_weight"}
+    assert {step.variant.kernel.name for step in plan.prepack} == packing
+    (route,) = plan.routes
+    assert sum(variant.kernel.name in packing for variant, _ in route.dispatched) == (
+        1 if kernel == 1 else 0
+    )  # the image
+
+
 SIZES = (16, 17, 63, 64, 65, 131, 512, 2053)
 
 
