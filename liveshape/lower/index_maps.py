@@ -235,15 +235,35 @@ def _begun(layout: IndexMap, axis: Sequence[Digit], start: object) -> IndexMap |
     return layout._replace(offset=(*layout.offset, axis[0].stride.times(LiveSize(start))))
 
 
-def is_matrix(layout: IndexMap, rows: LiveSize, columns: LiveSize) -> bool:
-    """Whether a map of a matrix, or of a batch of one and the same, is its base as it lies, transposed.
+def rows_of(layout: IndexMap) -> tuple[int, int] | None:
+    """The rows of its base that a map is, from the first one on, if it is these transposed, or a batch of them.
 
-    Example: of `weight.t().expand(batch, depth, columns)`.
+    Example: `(0, 16)` of `weight.t().expand(batch, depth, 16)`.
     """
     *batch, depth, wide = layout.axes
-    flat = layout.base.rank == 2 and not layout.offset
-    shared = all(digit.stride == NOTHING for axis in batch for digit in axis)
-    return flat and shared and joined(depth) == _whole(columns, ONE) and joined(wide) == _whole(rows, columns)
+    if layout.base.rank != 2 or any(digit.stride != NOTHING for axis in batch for digit in axis):
+        return None
+    columns = LiveSize(layout.base.max_shape[1])
+    count = joined(wide)[0].size if wide else ONE
+    first = _times_of(layout, columns)
+    lies = joined(depth) == _whole(columns, ONE) and joined(wide) == _whole(count, columns)
+    return (first, count.fixed) if lies and first is not None and count.fixed else None
+
+
+def elements_of(layout: IndexMap) -> tuple[int, int] | None:
+    """The elements of its base, a vector, that a map of a vector is: the first one, and how many."""
+    if layout.base.rank != 1 or len(layout.axes) != 1:
+        return None
+    whole, first = joined(layout.axes[0]), _times_of(layout, ONE)
+    count = whole[0].size if whole else ONE
+    return (first, count.fixed) if whole == _whole(count, ONE) and first is not None and count.fixed else None
+
+
+def _times_of(layout: IndexMap, unit: LiveSize) -> int | None:
+    """Where a map begins, as so many units."""
+    found = [step.over(unit) for step in layout.offset]
+    fixed = [step.fixed for step in found if step is not None and step.fixed is not None]
+    return sum(fixed) if len(fixed) == len(found) else None
 
 
 def _whole(size: LiveSize, stride: LiveSize) -> Axis:

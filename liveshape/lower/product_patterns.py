@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liveshape.graph import Limits, Node
+from liveshape.formats.dtypes import ITEM_SIZES
+from liveshape.formats.source import is_view
+from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph.elements import prod
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.index_maps import IndexMaps, is_matrix
+from liveshape.lower.index_maps import IndexMaps, elements_of, rows_of
 from liveshape.lower.pattern import Fusion, Replacement, exact
 from liveshape.lower.pattern_operators import ADD, ADDMM, LINEAR, MATRIX_PRODUCTS, VIEWS
 
@@ -26,13 +29,27 @@ def _linear(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
     if x.rank < 2 or other.rank not in (2, x.rank) or out.rank != x.rank:
         return ()
     for layout in layouts.bases(other, node):
-        weight = layout.base
-        if weight.constant is None or uses.writes[weight] or weight.rank != 2 or weight.dtype != x.dtype:
-            continue
-        if is_matrix(layout, *uses.sizes.of(weight)):
+        weight = _part(uses, layout.base, rows_of(layout)) if layout.base.dtype == x.dtype else None
+        if weight is not None:
             moves = tuple(layouts.chain(other, node))
-            return [Replacement(node, _LINEAR, (node,), (x, weight, bias, out), absorbed=moves)]
+            made = () if weight is layout.base else (weight,)
+            return [Replacement(node, _LINEAR, (node,), (x, weight, bias, out), made, moves)]
     return ()
+
+
+def _part(uses: DefUse, whole: Tensor, part: tuple[int, int] | None) -> Tensor | None:
+    """So many rows of a constant, from one on, as a constant of their own; itself where that is all of it."""
+    data = whole.constant
+    if part is None or data is None or uses.writes[whole]:
+        return None
+    first, count = part
+    if (first, count) == (0, whole.max_shape[0]):
+        return whole
+    if not is_view(data):
+        return None
+    nbytes = ITEM_SIZES[whole.dtype] * prod(whole.max_shape[1:])
+    piece = data[first * nbytes : (first + count) * nbytes]
+    return Tensor(f"{whole.name}, {count} rows from {first}", whole.dtype, (count, *whole.max_shape[1:]), piece)
 
 
 def _bias(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
@@ -47,15 +64,20 @@ def _bias(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
             continue
         nodes = (layer, add) if view is None else (layer, view, add)
         private = all(uses.used_only_by(nodes, value) and uses.single_assignment(value) for value in (product, rows))
-        vector = bias.constant is not None and not uses.writes[bias] and bias.max_shape == rows.max_shape[-1:]
+        layout = next(IndexMaps(uses).bases(bias, add), None)
+        vector = None if layout is None else _part(uses, layout.base, elements_of(layout))
+        if vector is None or vector.max_shape != rows.max_shape[-1:]:
+            continue
         alike = alpha == 1 and uses.sizes.of(product) == uses.sizes.of(out) and product.rank == out.rank
-        if not (private and vector and alike and exact(rows, bias, out) and out.max_shape[-1] == bias.max_shape[0]):
+        if not (private and alike and exact(rows, bias, out) and out.max_shape[-1:] == vector.max_shape):
             continue
         x, weight, *_ = layer.args
+        made = () if vector is bias else (vector,)
+        moves = () if vector is bias else tuple(IndexMaps(uses).chain(bias, add))
         if view is None:
-            return [Replacement(layer, layer.name, nodes, (x, weight, bias, out))]
+            return [Replacement(layer, layer.name, nodes, (x, weight, vector, out), made, moves)]
         return [
-            Replacement(layer, layer.name, nodes, (x, weight, bias, rows)),
+            Replacement(layer, layer.name, nodes, (x, weight, vector, rows), made, moves),
             Replacement(view, view.name, nodes, (*view.args[:-1], out)),
         ]
     return ()

@@ -197,3 +197,20 @@ def test_permutes_around_linears_move_to_who_reads_heads() -> None:
     assert len(permutes) <= 2
     assert graph.nodes[-1].name == "aten.linear.default"
     compare(chain, graph, lambda x: x @ weights[0].T @ weights[1].T @ weights[2].T)
+
+
+def test_rows_of_a_constant_are_a_constant() -> None:
+    """The projections of torch.nn.MultiheadAttention to another sequence: parts of one weight and of one bias."""
+    chain = Moving()
+    random = np.random.default_rng(0)
+    weight = (random.standard_normal((40, WIDTH)) / WIDTH**0.5).astype("float32")
+    bias = random.standard_normal(40).astype("float32")
+    rows = chain.slice(chain.constant(weight), 0, 16, 40)
+    part = chain.tensor((16,)), chain.tensor((24,))
+    chain.node("aten.split_with_sizes_copy.default", chain.constant(bias), (16, 24), 0, part)
+    spread = chain.expand(chain.permute(rows, 1, 0), chain.batch, WIDTH, 24)
+    out = chain.node("aten.bmm.default", chain.x, spread, chain.tensor((BATCH, LENGTH, 24)))
+    total = chain.node("aten.add.Tensor", out, part[1], 1, chain.tensor(out.max_shape))
+    graph = fuse(chain.graph(total))
+    assert names(graph) == ["aten.linear.default"]
+    compare(chain, graph, lambda x: x @ weight[16:].T + bias[16:])
