@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -432,3 +432,26 @@ def test_keys_that_are_written_in_between_are_copied_before() -> None:
     first, second = drawn(case, generator, 3, 21, 13), drawn(case, generator, 3, 21, 13)
     result = executor_of(graph, open_device()).execute([*first, second[1]])[0]
     np.testing.assert_allclose(result, golden(case, first, None), 2e-5, 2e-5)
+
+
+# What GPUs run: blocks of few rows, tiles, by shuffles and without; and sums in one order.
+WAYS = {
+    "many threads": {"max_cooperating_threads": 256, "lanes": 0, "max_invocations": 128},
+    "shuffles": {"max_cooperating_threads": 256, "lanes": 0, "subgroup": 8, "max_invocations": 128},
+    "one order": {"one_order": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["sdpa of odd heads", "eager with grouped heads", "one projection"])
+def test_every_kernel_reads_along_strides(name: str, way: str) -> None:
+    case = SPELLINGS[name]
+    chain, graph = written(case)
+    limits = replace(open_device().limits, **WAYS[way])
+    executor = executor_of(fuse(graph, limits), open_device(limits=limits))
+    generator = np.random.default_rng(1)
+    for batch, rows, keys in CALLS:
+        inputs = drawn(case, generator, batch, rows, rows if case.itself else keys)
+        executor.poison()
+        expected = golden(case, inputs[: len(chain.operands)], inputs[-1] if case.mask else None)
+        np.testing.assert_allclose(executor.execute(inputs)[0], expected, 2e-5, 2e-5, err_msg=f"{(batch, rows, keys)}")
