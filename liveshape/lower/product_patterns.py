@@ -76,9 +76,11 @@ def _bias(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
         moves = () if vector is bias else tuple(IndexMaps(uses).chain(bias, add))
         if view is None:
             return [Replacement(layer, layer.name, nodes, (x, weight, vector, out), made, moves)]
+        # Other contents are another tensor: what a file calls by its name stays what it is there.
+        biased = Tensor(f"{rows.name} with its bias", rows.dtype, rows.max_shape)
         return [
-            Replacement(layer, layer.name, nodes, (x, weight, vector, rows), made, moves),
-            Replacement(view, view.name, nodes, (*view.args[:-1], out)),
+            Replacement(layer, layer.name, nodes, (x, weight, vector, biased), (*made, biased), moves),
+            Replacement(view, view.name, nodes, (biased, *view.args[1:-1], out)),
         ]
     return ()
 

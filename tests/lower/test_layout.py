@@ -159,6 +159,8 @@ def test_a_product_with_a_turned_weight_is_a_linear(product: str) -> None:
         if product == "aten.bmm.default"
         else ["aten.view_copy.default", "aten.linear.default", "aten.view_copy.default"]
     )
+    (layer,) = (node for node in graph.nodes if node.name == "aten.linear.default")
+    assert layer.args[-1] not in chain.values  # the product without its bias, which `check` knows by its name
     compare(chain, graph, lambda x: x @ weight.T + bias)
 
 
