@@ -45,7 +45,8 @@ test-networks:
 test-export:
 	$(SLOW) -m slow tests/export tests/llm tests/cli tests/formats tests/runtime tests/test_*.py $(NETWORKS:%=--ignore=%) $(PAGES:%=--ignore=%)
 test-graphs:
-	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
+	LIVESHAPE_FUZZ=5000 $(SLOW) tests/graphs
+	LIVESHAPE_FUZZ=1500 $(SLOW) tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py $(PAGES:%=--ignore=%)
 
@@ -53,7 +54,7 @@ test-survival:
 # sweeps; exported programs and networks; 500 interrupts, faults at every call, 20,000 steps, random graphs.
 DAWN = LIVESHAPE_BACKEND=dawn $(SLOW)
 test-dawn:
-	$(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
+	LIVESHAPE_FUZZ=25 $(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
 	$(DAWN) -m "not slow" tests/survival
 # A fresh machine compiles all of their kernels, some for a minute and more; so they are two tiers.
 SWEEPS := tests/ops/test_sweep.py tests/ops/test_zero.py tests/ops/test_limits.py

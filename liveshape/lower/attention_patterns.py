@@ -209,7 +209,9 @@ class _Spelling:
     def _passes(self, node: Node) -> bool:
         """Whether a node is a view of scores, or converts them, and leaves the rows and the keys what they are."""
         x, out = node.args[0] if node.args else None, node.args[-1]
-        if not isinstance(x, Tensor) or x.dtype not in _FLOATS or out.dtype not in _FLOATS or min(x.rank, out.rank) < 2:
+        if not isinstance(x, Tensor) or not isinstance(out, Tensor) or min(x.rank, out.rank) < 2:
+            return False
+        if x.dtype not in _FLOATS or out.dtype not in _FLOATS:
             return False
         before, after = self.uses.met_sizes.of(x), self.uses.met_sizes.of(out)
         return before == after if node.name in EXPANDS else node.alias and before[-2:] == after[-2:]

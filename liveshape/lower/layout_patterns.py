@@ -48,8 +48,10 @@ def _order(node: Node) -> tuple[int, ...]:
     if node.name in PERMUTES:
         dims: Any = node.args[1]
         return tuple(axis_of(dim, x.rank) for dim in dims) if all(isinstance(dim, int) for dim in dims) else ()
-    if node.name not in TRANSPOSES or x.rank < 2:
+    if node.name not in TRANSPOSES:
         return ()
+    if x.rank < 2:
+        return tuple(range(x.rank))
     one, other = (axis_of(node.named.get(name, place), x.rank) for place, name in enumerate(("dim0", "dim1")))
     swap = {one: other, other: one}
     return tuple(swap.get(axis, axis) for axis in range(x.rank))

@@ -37,10 +37,10 @@ UNARY: tuple[tuple[str, tuple[Any, ...], Any, Any, bool], ...] = (
 DISCRETE = ("floor", "ceil", "trunc", "round", "sign")
 
 
-def unary(w: Writer) -> Any:
-    x = w.choose(lambda x: x.floating)
-    if x is None:
-        return None
+def unary(w: Writer, x: Ref | None = None) -> Any:
+    x = x or w.choose(lambda x: x.floating)
+    if x is None or not w[x].floating:
+        return whole_unary(w, x) if x is not None else None
     known = w[x]
     if known.exact and w.chance.random() < 0.3:
         name = w.chance.choice(DISCRETE)
@@ -53,8 +53,8 @@ def unary(w: Writer) -> Any:
     return w.emit(f"aten.{name}.default", x, *extra, dtype=known.dtype, low=low, high=high, exact=exact)
 
 
-def whole_unary(w: Writer) -> Any:
-    x = w.choose(lambda x: x.dtype in ("int32", "int64", "bool"))
+def whole_unary(w: Writer, x: Ref | None = None) -> Any:
+    x = x or w.choose(lambda x: x.dtype in ("int32", "int64", "bool"))
     if x is None:
         return None
     known, kind = w[x], w[x].dtype
@@ -95,15 +95,15 @@ def partner(w: Writer, x: Ref, test: Any = None) -> Ref:
         return found
     low, high = (-4, 4) if known.exact else (-2, 2)
     steady = bool(known.rank) and known.steady(known.rank - 1)
-    if steady and w.chance.random() < 0.6:
+    if steady and known.dtype != "bfloat16" and w.chance.random() < 0.6:
         return w.constant(known.bound[-1:], known.dtype, low, high, known.exact and known.floating)
     kept = w.chance.randrange(known.rank + 1)  # dimensions from the last that are not broadcast
     shapes = [tuple(1 if axis < len(row) - kept else size for axis, size in enumerate(row)) for row in known.shapes]
     return w.input(shapes, known.dtype, low, high, known.exact)
 
 
-def binary(w: Writer) -> Any:
-    x = w.choose(lambda x: x.dtype != "uint8" and x.dtype != "int8")
+def binary(w: Writer, x: Ref | None = None) -> Any:
+    x = x or w.choose(lambda x: x.dtype != "uint8" and x.dtype != "int8")
     if x is None:
         return None
     y = partner(w, x)
@@ -132,16 +132,16 @@ def binary(w: Writer) -> Any:
         span = float(1 << int(max(a.span, b.span, 1)).bit_length())
         choices += [(f"bitwise_{each}.Tensor", (), -span, span) for each in ("and", "xor")]
     name, extra, low, high = w.chance.choice(choices)
-    limit = 2048.0 if kind == "float16" else WHOLE
+    limit = {"float16": 2048.0, "bfloat16": 256.0}.get(kind, WHOLE)
     if exact and max(abs(low), abs(high)) >= limit:
         return None
     return w.emit(f"aten.{name}", x, y, *extra, dtype=kind, low=low, high=high, exact=exact)
 
 
-def with_number(w: Writer) -> Any:
+def with_number(w: Writer, x: Ref | None = None) -> Any:
     """A tensor and a number, which may be live."""
-    x = w.choose(lambda x: x.floating and x.span < LARGE)
-    if x is None:
+    x = x or w.choose(lambda x: x.floating and x.span < LARGE)
+    if x is None or not w[x].floating or w[x].span >= LARGE:
         return None
     known = w[x]
     live = [ref for ref in w.scalars if max(abs(w[ref].low), abs(w[ref].high)) <= 64]
@@ -203,12 +203,12 @@ def where(w: Writer) -> Any:
     return w.emit("aten.where.self", condition, x, y, dtype=a.dtype, low=low, high=high, exact=exact)
 
 
-def convert(w: Writer) -> Any:
-    x = w.choose(lambda x: x.dtype not in ("uint8", "int8"))
+def convert(w: Writer, x: Ref | None = None) -> Any:
+    x = x or w.choose(lambda x: x.dtype not in ("uint8", "int8"))
     if x is None:
         return None
     known = w[x]
-    kinds = ["float32", "float32", "float16", "int32", "bool"]
+    kinds = ["float32", "float32", "float16", "bfloat16", "int32", "int64", "bool"]
     kind = w.chance.choice([each for each in kinds if each != known.dtype])
     if (not known.exact and "float" not in kind) or (kind == "float16" and known.span > 2000):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.graphs import elementwise, movement, pictures, portable, structures
+from tests.graphs import elementwise, expressions, movement, pictures, portable, structures
 from tests.graphs.program import Program, Ref
 from tests.graphs.writer import Writer
 
@@ -23,6 +23,8 @@ SINGLE = {
     elementwise.rms_norm: 2,
     elementwise.layer_norm: 1,
     elementwise.product: 4,
+    expressions.rare: 3,
+    expressions.pair: 2,
     movement.view: 8,
     movement.turned: 3,
     movement.expand: 2,
@@ -49,6 +51,8 @@ SINGLE = {
     portable.eight_bits: 3,
 }
 SEVERAL = {
+    expressions.tree: 8,
+    expressions.epilogue: 8,
     movement.state: 2,
     movement.rewritten: 2,
     structures.quantized: 2,
@@ -76,7 +80,7 @@ def random_program(seed: int) -> Program:
     forms = [(1, "S", 24), ("S", 24), ("S",), ("T", 8), (1, 2, "S", 6), (1, "S", 4, 6), (24,), ("T", "S")]
     w.input(w.shapes(1, "S", 24))
     for form in w.chance.sample(forms, w.chance.randint(1, 3)):
-        kind = w.chance.choice(("float32", "float32", "float32", "float16", "int32", "bool"))
+        kind = w.chance.choice(("float32", "float32", "float32", "float16", "bfloat16", "int32", "int64", "bool"))
         exact = w.chance.random() < 0.4
         w.input(w.shapes(*form), kind, *((-4, 4) if exact or kind != "float32" else (-2, 2)), exact)
     if w.stateful and w.chance.random() < 0.5:

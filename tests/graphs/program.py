@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.run.bfloat16 import rounded
+
 Shape = tuple[int, ...]
 JUMP = "liveshape.jump_false"
 
@@ -140,6 +142,8 @@ def random_array(generator: np.random.Generator, dtype: str, shape: Shape, low: 
     """Elements between two bounds, both within reach; whole numbers where nothing may round."""
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
+    if dtype == "bfloat16":
+        return rounded(random_array(generator, "float32", shape, low, high, whole))
     if whole or dtype.startswith("int"):
         return generator.integers(int(low), int(high) + 1, shape).astype(dtype)
     return generator.uniform(low, high, shape).astype(dtype)

@@ -15,9 +15,15 @@ import torch
 from tests.graphs.program import JUMP, Program, Ref, Value
 from tests.graphs.semantics import KEEPING, MEANING, MOVES, NUDGED
 
-ALLOWED = {"float32": 1e-5, "float16": 4e-3}  # of the largest number around, as in the sweeps of operators
+# Of the largest number around, as in the sweeps of operators.
+ALLOWED = {
+    "float32": 1e-5,
+    "float16": 4e-3,
+    "bfloat16": 3.2e-2,
+}
 # One evaluation each: what a quotient's last bits may be off, which decides where a zero point falls.
 NUDGES = (2.0**-22, -(2.0**-22))
+_HELD = {"uint8": "int64", "bfloat16": "float32"}
 MARGIN = 6.0  # over the largest deviation that these have seen
 
 
@@ -32,7 +38,7 @@ class Expected:
 def as_torch(value: Value, array: Any) -> torch.Tensor:
     """An array in the width in which it is judged."""
     wide = torch.bool if value.dtype == "bool" else torch.float64 if "float" in value.dtype else torch.int64
-    return torch.as_tensor(np.asarray(array).astype(np.int64 if value.dtype == "uint8" else value.dtype)).to(wide)
+    return torch.as_tensor(np.asarray(array).astype(_HELD.get(value.dtype, value.dtype))).to(wide)
 
 
 class Evaluation:

@@ -6,6 +6,7 @@ shapes, which tells the shapes of what they make, and whether they fit at all.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ MOST_RANK = 5
 LARGE = 30.0  # numbers above this are brought down before they are used again
 WHOLE = float(1 << 20)  # up to here sums and products of whole floats stay exact
 SIZES = (1, 2, 3, 5, 7, 11, 16, 17, 29, 31)
-_WIDE = {"float32": torch.float64, "float16": torch.float64, "bool": torch.bool}
+_WHOLE_IN = {"float16": 2048, "bfloat16": 256}  # up to here whole numbers are exact
+_WIDE = {"bfloat16": torch.float64, "float32": torch.float64, "float16": torch.float64, "bool": torch.bool}
 
 
 @dataclass
@@ -177,6 +179,7 @@ class Writer:
         if found is None:
             return None
         dtypes = (dtype,) if isinstance(dtype, str) else dtype
+        exact = exact and max(abs(low), abs(high)) <= min(_WHOLE_IN.get(kind, math.inf) for kind in dtypes)
         if into:
             if not all(self._fits(self[ref], rows) for ref, rows in zip(into, found, strict=False)):
                 return None

@@ -455,3 +455,13 @@ def test_every_kernel_reads_along_strides(name: str, way: str) -> None:
         executor.poison()
         expected = golden(case, inputs[: len(chain.operands)], inputs[-1] if case.mask else None)
         np.testing.assert_allclose(executor.execute(inputs)[0], expected, 2e-5, 2e-5, err_msg=f"{(batch, rows, keys)}")
+
+
+def test_scores_of_an_operator_with_several_results_stay() -> None:
+    chain = Movements()
+    scores, values = chain.input((3, 21, 26)), chain.input((3, 13, 8))
+    half = chain.tensor((3, 21, 13))
+    chain.node("aten.split_with_sizes_copy.default", scores, (13, 13), -1, (half, chain.tensor((3, 21, 13))))
+    shares = chain.node("aten._softmax.default", half, -1, False, chain.tensor((3, 21, 13)))
+    graph = chain.graph(chain.node("aten.bmm.default", shares, values, chain.tensor((3, 21, 8))))
+    assert [node.name for node in fuse(graph, open_device().limits).nodes] == [node.name for node in graph.nodes]

@@ -216,3 +216,14 @@ def test_rows_of_a_constant_are_a_constant() -> None:
     graph = fuse(chain.graph(total))
     assert names(graph) == ["aten.linear.default"]
     compare(chain, graph, lambda x: x @ weight[16:].T + bias[16:])
+
+
+@pytest.mark.parametrize("operator", ["aten.transpose_copy.int", "aten.t_copy.default"])
+def test_a_row_that_is_transposed_is_the_row(operator: str) -> None:
+    chain = Chain()
+    x = chain.input((24,))
+    dims = (0, 0) if "int" in operator else ()
+    turned = chain.node(operator, x, *dims, chain.tensor((24,)))
+    graph = fuse(chain.graph(turned), open_device().limits)
+    (got,) = executor_of(graph, open_device()).execute([np.arange(7, dtype=np.float32)])
+    np.testing.assert_array_equal(got, np.arange(7))
