@@ -171,6 +171,8 @@ def _epilogue(
     others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
     if out in (*others, *read) or not fit((*others, out), limits):
         return None
+    if not {value, *hidden}.isdisjoint(others):  # read beside a view of it: it must be there
+        return None
     values: list[Any] = []
     anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
     viewed = tuple(

@@ -96,3 +96,17 @@ def test_whole_numbers_above_24_bits_stay_whole_behind_what_computes_them(monkey
     given = np.full((4, WIDTH), 123_456_789 // WIDTH, np.int32)
     _, ((got,),) = results(chain.graph(last), [[given]])
     np.testing.assert_array_equal(got, given.sum(1, keepdims=True) + 1)
+
+
+@pytest.mark.parametrize("viewed", ["liveshape.move", "aten.view_copy.default"])
+def test_what_is_read_beside_a_view_of_it_is_there(viewed: str) -> None:
+    chain = Chain()
+    shape = (ROWS, WIDTH)
+    x, weight = chain.input(shape), chain.constant(drawn("float32", WIDTH)[:, :WIDTH])
+    product = chain.node("aten.mm.default", x, weight, chain.tensor(shape))
+    view = chain.node(viewed, product, *(((-1, WIDTH),) if "view" in viewed else ()), chain.tensor(shape))
+    last = chain.node("aten.mul.Tensor", view, product, chain.tensor(shape))
+    _, found = results(chain.graph(last), [[drawn("float32", rows)] for rows in (ROWS, 1, 4)])
+    for rows, (got,) in zip((ROWS, 1, 4), found, strict=True):
+        want = drawn("float32", rows).astype("float64") @ drawn("float32", WIDTH)[:, :WIDTH]
+        np.testing.assert_allclose(got, want * want, 1e-4, 1e3)
