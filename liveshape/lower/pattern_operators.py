@@ -47,7 +47,6 @@ UPDATE = "liveshape.update_caches"
 # Fused
 POINTWISE = "liveshape.pointwise"
 COMPOSED = "liveshape.composed"
-LAYER_NORMS = frozenset({"liveshape.layer_norm", "aten.native_layer_norm.default", "aten::native_layer_norm.out"})
 SWIGLU = "liveshape.swiglu"
 ADD_RMS_NORM = "liveshape.add_rms_norm"
 ROTARY_TO_CACHE = "liveshape.rotary_to_cache"
@@ -88,7 +87,7 @@ MATRIX_PRODUCTS = spelled("bmm", "mm", "matmul")
 ADDMM = spelled("addmm")
 # Whose result has the shape of the first argument, or that to which all of them broadcast
 OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like")
-LAYER_NORMS = spelled("native_layer_norm")
+LAYER_NORMS = spelled("native_layer_norm") | {"liveshape.layer_norm"}
 REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
 # Attention
 SOFTMAXES = spelled("_softmax")

@@ -23,7 +23,6 @@ from liveshape.ops.pointwise import (
     Pointwise,
     evaluate,
     evaluate_in_place,
-    followed_before,
     layout,
     number_values,
     stores_halves,
@@ -112,7 +111,7 @@ def from_places(arguments: Any, values: Any) -> Any:
     return values[arguments.index] if isinstance(arguments, Place) else arguments
 
 
-@op("liveshape.composed", rows=followed_before)
+@op("liveshape.composed")
 def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTensor) -> Steps:
     """out = an expression of what an operator computes; `values` are what that reads, `operands` the others."""
     anchor, expression = composition.anchor, composition.expression

@@ -99,7 +99,7 @@ def depth_parts(depth: int, limits: Limits) -> int:
 def partial_sums(depth: int, out: LiveTensor, limits: Limits) -> Generator[Scratch, Any, LiveTensor | None]:
     """Scratch for the sums of parts of a depth up to this, or for split-K; None where it has one part."""
     results, parts = prod(out.max_shape), depth_parts(depth, limits)
-    room = parts * results if parts > 1 else 0
+    room = max(parts * results, 1) if parts > 1 else 0
     if takes_register_tiles(limits) and not limits.one_order:
         room = max(room, split_sums(results))
     if room == 0:

@@ -112,7 +112,7 @@ def _normalize_rows(
         yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, parts_scratch, **values, **held, **grid)
         return
     if not is_long(units, limits):
-        yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, largest.length // vector, limits))
+        yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, limits))
         return
     assert scratch is not None
     means, variances = yield from mean_and_variance(x, Units(rows, width, inner=True), scratch, limits)
@@ -120,15 +120,17 @@ def _normalize_rows(
     yield kernel(*tensors, means, variances, **values, threads=x.numel // vector)
 
 
-def row_threads(rows: Units, longest: int, limits: Limits) -> dict[str, Any]:
-    """How many threads normalize a row, and how many vectors of it each holds in registers."""
+def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
+    """How many threads normalize a row, and how many vectors of it each holds in registers: a power of two of them, so
+    that rows of live lengths have few kernels."""
     if not limits.has_many_threads:
         return reduction_threads(rows, limits)
     most = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
     threads = 8
-    while threads * 2 <= most and threads * THREAD_VECTORS < longest:
+    while threads * 2 <= most and threads * THREAD_VECTORS < rows.length:
         threads *= 2
-    vectors = ceil_div(longest, threads)
+    needed = ceil_div(rows.length, threads)
+    vectors = 1 << (needed - 1).bit_length() if needed > 1 else 1
     return {
         "UNIT_THREADS": threads,
         "REGISTER_VECTORS": vectors if vectors <= 2 * THREAD_VECTORS else 0,

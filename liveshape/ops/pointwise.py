@@ -246,11 +246,8 @@ def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: s
     }
 
 
-def followed_before(node: Any, carried: Any) -> None:
-    """Rows are followed before operators are fused."""
-
-
-@pointwise("liveshape.pointwise", rows=followed_before)
+# Rows are followed before operators are fused: neither this nor what is composed declares any.
+@pointwise("liveshape.pointwise", rows=None)
 def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Term:
     """Several pointwise operators as one expression."""
     return e.whole(Pointwise(expression, operands, numbers))

@@ -11,7 +11,7 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.lane_reduction import lane_layout, lane_partials, lane_reduce, merged
+from liveshape.ops.lane_reduction import lane_partials, lane_reduce, merged
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of
@@ -99,7 +99,7 @@ def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: Live
     """out = code(x) over the dimensions, all of them where none are named."""
     limits: Limits = yield GetLimits()
     axes = _axes(x, dims)
-    apart = not limits.has_many_threads or not lane_layout(x.max_shape, axes).inner
+    apart = not limits.has_many_threads or x.rank - 1 not in axes  # neighbours in memory are units
     if apart and not is_complex(x.dtype):
         partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
         _set_shapes(x, dims, keepdim, out)
