@@ -298,7 +298,9 @@ def nbytes(tensor: Tensor) -> int:
     return padded(storage_bytes(tensor.dtype, tensor.max_shape[0]))
 
 
-@given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
+CASES = programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans()
+
+
 def memory_reuse_is_never_observable(program: Program, choices: list[bool], aliasing: bool) -> None:
     memory = program.memory(aliasing)
     check_no_overlap(program, memory)
@@ -313,7 +315,7 @@ def memory_reuse_is_never_observable(program: Program, choices: list[bool], alia
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_memory_reuse_is_never_observable(count: int) -> None:
-    settings(max_examples=count, deadline=None)(memory_reuse_is_never_observable)()
+    settings(max_examples=count, deadline=None)(given(*CASES)(memory_reuse_is_never_observable))()
 
 
 @settings(max_examples=100, deadline=None)
