@@ -86,8 +86,9 @@ _row("rsqrt", "1.0 / sqrt(a)", None, lambda f, a: 1.0 / f.sqrt(a))
 _row("exp", "exponential(a)", None, lambda f, a: f.exp(a))
 _row("expm1", "exponential_minus_one(a)", None, lambda f, a: f.expm1(a))
 _row("log", "logarithm(a)", None, lambda f, a: f.log(a))
-_row("log2", "logarithm(a) * 1.44269504", None, lambda f, a: f.log2(a))
-_row("log10", "logarithm(a) * 0.434294482", None, lambda f, a: f.log10(a))
+# Of a base whose logarithm is 1 / b. Where a result is multiplied last it is by a number of Params: drivers join the
+# literal factors of two functions in a row, and round once where memory between them would have rounded twice.
+_row("log_of_base", "logarithm(a) * b", None, lambda f, a, b: f.log(a) * b)
 _row("log1p", "log_one_plus(a)", None, lambda f, a: f.log1p(a))
 _row("sin", "sine(a)", None, lambda f, a: f.sin(a))
 _row("cos", "cosine(a)", None, lambda f, a: f.cos(a))
@@ -132,11 +133,10 @@ _row(
 _row("to_bool", "!(a == vec4<f32>(0.0))", "a != vec4<i32>(0)", lambda f, a: a != 0, flags=True)
 _row("bitwise_not", None, "~a", lambda f, a: ~a)
 _row(
-    "hardswish",
-    "a * clamp(a + 3.0, vec4<f32>(0.0), vec4<f32>(6.0)) / 6.0",
+    "hardswish",  # b is six
+    "a * clamp(a + 3.0, vec4<f32>(0.0), vec4<f32>(6.0)) / b",
     None,
-    lambda f, a: a * f.clip(a + 3, 0, 6) / 6,
-    bound=_same,
+    lambda f, a, b: a * f.clip(a + 3, 0, 6) / b,
 )
 _row(
     "hardsigmoid",

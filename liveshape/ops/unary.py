@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -24,9 +25,9 @@ _MAX_DECIMALS = 38
 # Each is a row of kernels/pointwise_table.py under the same name.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
-    *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf", "signbit"),
+    *("expm1", "log", "log1p", "erf", "isnan", "isinf", "signbit"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    *("sigmoid", "silu", "hardswish", "hardsigmoid"),
+    *("sigmoid", "silu", "hardsigmoid"),
 )
 _RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
 # And each of these is one of complex/unary.wgsl or complex/magnitude.wgsl as well.
@@ -47,6 +48,21 @@ for _name in _RARE:
     _register(_name)
 for _name in _OF_COMPLEX:
     _register(_name, complexes=True)
+
+
+def _register_log(base: int) -> None:
+    @pointwise(f"aten.log{base}.default", f"aten::log{base}.out", any_size=True)
+    def log(e: Build, x: LiveTensor) -> Term:
+        return e.call("log_of_base", x, 1 / math.log(base))
+
+
+for _base in (2, 10):
+    _register_log(_base)
+
+
+@pointwise("aten.hardswish.default", "aten::hardswish.out", any_size=True)
+def hardswish(e: Build, x: LiveTensor) -> Term:
+    return e.call("hardswish", x, 6.0)
 
 
 @pointwise("aten.round.decimals", "aten::round.decimals_out")

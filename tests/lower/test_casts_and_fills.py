@@ -110,3 +110,19 @@ def test_what_is_read_beside_a_view_of_it_is_there(viewed: str) -> None:
     for rows, (got,) in zip((ROWS, 1, 4), found, strict=True):
         want = drawn("float32", rows).astype("float64") @ drawn("float32", WIDTH)[:, :WIDTH]
         np.testing.assert_allclose(got, want * want, 1e-4, 1e3)
+
+
+@pytest.mark.parametrize("first", ["log2", "log10", "hardswish"])
+@pytest.mark.parametrize("second", ["gelu", "exp", "sin"])
+def test_no_driver_joins_the_factors_of_two_functions(first: str, second: str) -> None:
+    """Bits are those of separate kernels: literal factors of neighbours would become one, rounded once."""
+    chain = Chain()
+    shape = (64, WIDTH)
+    x = chain.input(shape)
+    inner = chain.node(f"aten.{first}.default", x, chain.tensor(shape))
+    extra = ("none",) if second == "gelu" else ()
+    graph = chain.graph(chain.node(f"aten.{second}.default", inner, *extra, chain.tensor(shape)))
+    given = np.random.default_rng(0).uniform(0.3, 2, shape).astype(np.float32)
+    (plain,) = executor_of(graph, open_device()).execute([given])
+    _, ((fused,),) = results(graph, [[given]])
+    assert fused.tobytes() == plain.tobytes()
