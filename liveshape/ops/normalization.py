@@ -36,6 +36,7 @@ MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
 ROW_WORKGROUP = 128  # threads of its workgroups at least
 ROW_THREADS = 256  # of a row at most
+SHORT_ROW_THREADS = (8, 64)
 # Rows of so many vectors go in parts of a workgroup each, where so few of them leave most of a device idle.
 LONG_ROWS = {4096: 64, 8192: 512}
 FEW_ROWS, MOST_PARTS = max(LONG_ROWS.values()), 1024
@@ -121,19 +122,15 @@ def _normalize_rows(
 
 
 def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
-    """How many threads normalize a row, and how many vectors of it each holds in registers: a power of two of them, so
-    that rows of live lengths have few kernels."""
+    """How many threads normalize a row, and how many vectors of it each holds: few kernels for all lengths."""
     if not limits.has_many_threads:
         return reduction_threads(rows, limits)
     most = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
-    threads = 8
-    while threads * 2 <= most and threads * THREAD_VECTORS < rows.length:
-        threads *= 2
-    needed = ceil_div(rows.length, threads)
-    vectors = 1 << (needed - 1).bit_length() if needed > 1 else 1
+    threads = next((each for each in SHORT_ROW_THREADS if each * THREAD_VECTORS >= rows.length and each < most), most)
+    held = next((each for each in (THREAD_VECTORS, 2 * THREAD_VECTORS) if threads * each >= rows.length), 0)
     return {
         "UNIT_THREADS": threads,
-        "REGISTER_VECTORS": vectors if vectors <= 2 * THREAD_VECTORS else 0,
+        "REGISTER_VECTORS": held,
         "WG": max(threads, ROW_WORKGROUP),
         "cooperative_units": rows.number,
     }

@@ -233,8 +233,8 @@ def test_a_long_depth(op: str, rows: int) -> None:
 def test_layer_and_group_norm_of_a_whole_picture(threads: int) -> None:
     """Statistics of a million elements, with a weight for each channel; with many threads in parts of a workgroup."""
     device = open_device()
-    if threads == 256:
-        device = open_device(limits=replace(device.limits, max_cooperating_threads=256, max_invocations=256))
+    many = {"max_invocations": 256} if threads == 256 else {}
+    device = open_device(limits=replace(device.limits, max_cooperating_threads=threads, **many))
     generator = np.random.default_rng(3)
     weight, bias = (generator.standard_normal(8).astype(np.float32) for _ in range(2))
 
