@@ -29,7 +29,7 @@ def written(argument: Any, places: Mapping[Value, int]) -> Any:
     if isinstance(argument, tuple):
         return {"row": [written(item, places) for item in argument]}
     if (name := type(argument).__name__) in _PARTS:
-        return {name: [written(getattr(argument, field.name), places) for field in fields(argument)]}
+        return {name: [written(getattr(argument, field.name), places) for field in fields(argument) if field.init]}
     return argument
 
 

@@ -121,7 +121,9 @@ def _parts(layout: LaneLayout, limits: Limits, first: bool) -> int:
     parts = ceil_div(layout.length, _span(limits))
     if (first or limits.has_many_threads) and not limits.one_order and layout.unit_threads > 0:
         wanted = ceil_div(_enough_threads(limits), layout.unit_threads)
-        worth = ceil_div(layout.length, _least_span(limits))
+        # In elements, so that lengths which are no multiple of four take the parts of their neighbours.
+        turns = 4 // layout.width if layout.inner else 1
+        worth = ceil_div(layout.length, _least_span(limits) * turns)
         wanted = wanted if wanted < worth else worth
         parts = parts if parts > wanted else wanted
     return parts if parts > 0 else 1

@@ -15,6 +15,8 @@ from liveshape.graph.limits import binding_parts
 from liveshape.kernels import Variant
 from liveshape.plan.memory import MemoryPlan, Storage
 
+_SPARE_PARAMS = 16  # params of steps
+
 Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its tensors among those of the node
 
 
@@ -101,8 +103,9 @@ class Plan:
 
     @property
     def uniform_bytes(self) -> int:
-        """The buffer for params."""
-        return max(self.param_bytes, self.limits.uniform_alignment)
+        """The buffer for params, with room for steps that are not foreseen where data decides on sizes."""
+        spare = _SPARE_PARAMS if self.graph.data_nodes else 0
+        return max(self.param_bytes + spare * self.limits.uniform_alignment, self.limits.uniform_alignment)
 
     @property
     def staging_bytes(self) -> int:

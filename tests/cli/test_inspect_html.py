@@ -258,7 +258,7 @@ def test_what_the_host_computes_says_so(capsys: Capture, monkeypatch: pytest.Mon
 def test_times_and_errors_are_those_of_the_files(capsys: Capture, tmp_path: Path) -> None:
     times, errors, file = (tmp_path / name for name in ("times.json", "errors.json", "model.html"))
     plan = plan_of(several())
-    label, operator = plan.graph.nodes[1].label, plan.graph.nodes[1].name
+    label, operator = plan.graph.nodes[0].label, plan.graph.nodes[0].name
     line = {"name": label, "operator": operator, "seconds": 0.25}
     other = {"name": "not of this program (node 99)", "operator": "", "seconds": 0.75}
     times.write_text(json.dumps({"profiles": [{"name": "forward", "turns": 1, "by_node": [line, other]}]}))
@@ -269,9 +269,9 @@ def test_times_and_errors_are_those_of_the_files(capsys: Capture, tmp_path: Path
     assert call(capsys, *arguments)[0] == 0
     (method,) = document_in(file.read_bytes())["methods"]
     (profile,) = method["profiles"]
-    assert profile["nodes"] == {"1": 0.25}
+    assert profile["nodes"] == {"0": 0.25}
     assert profile["seconds"] == 1.0
-    assert method["check"]["divergences"][0]["places"] == [1]
+    assert method["check"]["divergences"][0]["places"] == [0]
 
 
 def test_a_real_profile_and_a_real_check(capsys: Capture, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_real_profile_and_a_real_check(capsys: Capture, tmp_path: Path) -> Non
     assert call(capsys, *arguments)[0] == 0
     (method,) = document_in(file.read_bytes())["methods"]
     (profile,) = method["profiles"]
-    assert profile["nodes"].keys() == {"0", "1"}
+    assert profile["nodes"].keys() == {"0"}
     assert sum(profile["nodes"].values()) == pytest.approx(profile["seconds"])
     assert method["check"]["right"]
     assert method["check"]["checked"] == 2

@@ -61,7 +61,8 @@ def test_kernels_and_dtypes_are_those_that_an_operator_is_seen_to_use(op: str) -
     told = described(OPS[op])
     case = next(case for case in CASES if case.op == op)
     plan = compile(build(case, max(case.sizes)), choices=Choices(warm=False))
-    used = {variant.kernel.file for variant in plan.kernels}
+    files = {variant.kernel.file for variant in plan.kernels}
+    used = {file.partition("/")[0] if file.startswith("pointwise/") else file for file in files}
     assert used <= set(told.kernels), f"{used - set(told.kernels)} are not listed"
     tensors = tensors_of(plan.graph.nodes[0], plan.scratch[0])
     bound = {tensors[place].dtype for route in plan.routes for _, places in route.dispatched for place in places}

@@ -57,8 +57,8 @@ def test_few_bytes_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         waiting = 0
         flush()
 
-    monkeypatch.setattr(device, "write", written)
-    monkeypatch.setattr(device, "flush", flushed)
+    monkeypatch.setitem(vars(device), "write", written)
+    monkeypatch.setitem(vars(device), "flush", flushed)
     for _ in range(50):
         stream(device, device.buffer(2 << 20, "small"), [np.ones(1 << 20, np.uint8)] * 2)
     assert most <= 32 << 20

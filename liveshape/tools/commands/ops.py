@@ -16,6 +16,7 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.graph import SymInt
 from liveshape.kernels import Kernel
+from liveshape.kernels.pointwise_kernel import pointwise_kernel
 from liveshape.ops import OPS, Op, callable_by_files
 from liveshape.run.host import find_on_host
 from liveshape.tools.console import counted, print_json, print_table
@@ -103,7 +104,7 @@ def described(entry: Op) -> Operator:
     takes = [kind for kernel in kernels for kind in _types(kernel, writes=False)]
     gives = [kind for kernel in kernels for kind in _types(kernel, writes=True)]
     files = [kernel.file for kernel in kernels]
-    if entry.traits.pointwise is not None:  # its kernel is generated
+    if _generates(entry.run):
         kinds = [dtype for dtypes in _DTYPES.values() for dtype in dtypes]
         takes, gives, files = takes + kinds, gives + kinds, ["pointwise", *files]
     if SymInt in entry.parameters[-1].kinds:
@@ -183,7 +184,19 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
 @cache
 def _kernels_of(function: Any) -> tuple[Kernel, ...]:
     """Kernels that a plan function references, directly or through its callees, sorted by name."""
-    found: dict[str, Kernel] = {}
+    found = {value.name: value for value in _referenced(function) if isinstance(value, Kernel)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _generates(function: Any) -> bool:
+    """Whether a plan function has kernels of expressions, whose texts are generated."""
+    return pointwise_kernel in _referenced(function)
+
+
+@cache
+def _referenced(function: Any) -> tuple[Any, ...]:
+    """Kernels that a plan function references, directly or through its callees, and what generates others."""
+    found: list[Any] = []
     seen: set[int] = set()
     waiting: list[Any] = [function]
     while waiting:
@@ -191,8 +204,8 @@ def _kernels_of(function: Any) -> tuple[Kernel, ...]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, Kernel):
-            found[value.name] = value
+        if isinstance(value, Kernel) or value is pointwise_kernel:
+            found.append(value)
         elif isinstance(value, types.FunctionType):
             if value.__module__.startswith("liveshape.ops"):
                 waiting += _named_in(value)
@@ -201,13 +214,15 @@ def _kernels_of(function: Any) -> tuple[Kernel, ...]:
                 waiting += vars(value).values()
         elif isinstance(value, partial):
             waiting.append(value.func)
+        elif hasattr(value, "cache_info"):  # of a function whose results are kept
+            waiting.append(value.__wrapped__)
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, (tuple, list)):
             waiting += value
         elif dataclasses.is_dataclass(value):
             waiting += vars(value).values()
-    return tuple(found[name] for name in sorted(found))
+    return tuple(found)
 
 
 def _named_in(function: types.FunctionType) -> list[Any]:
