@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 LARGE = 1 << 20  # bytes from which memory is kept
+LARGEST = 256 << 20  # beyond which nothing is kept: that would be a good part of the host's memory
 KEPT = 4  # blocks at most, and none that is more than twice as large as what it would hold
 _FREE = 2  # references to a block that nobody else holds: the list, and the question itself
 
@@ -28,7 +29,7 @@ class HostMemory:
 
     def copied(self, source: Any, nbytes: int) -> bytearray | memoryview:
         """The first bytes of a buffer, in memory that is its caller's for as long as he holds it."""
-        if nbytes < LARGE:
+        if not LARGE <= nbytes <= LARGEST:
             return bytearray(memoryview(source)[:nbytes])
         with self._lock:
             taken = memoryview(self._block(nbytes))[:nbytes]

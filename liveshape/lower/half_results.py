@@ -49,7 +49,7 @@ def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> 
     for node in graph.nodes:
         if node in halved:
             out, half = halved[node]
-            rows.append((node.index, node))
+            rows.append((node.index, replace(node, args=(*renamed(node.args[:-1], renames), out))))
             made = ops.OPS[POINTWISE].bind(node.index, node.label, (_HALVED, (out,), (), half), node.sources)
             rows.append((node.index, made))
         else:

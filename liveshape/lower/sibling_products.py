@@ -62,6 +62,10 @@ def _siblings(uses: DefUse, attention: Node, limits: Limits) -> Sequence[Replace
     x = first.layer.args[0]
     if len(set(layers)) < len(layers) or not uses.in_basic_block([*layers, attention]):
         return ()
+    # All of them read what the first one does: nothing writes it in between, be it before a view of it or behind.
+    readers = [*layers, *(view for layer in layers if (view := _view_of(uses, layer.args[0])) is not None)]
+    if not uses.unchanged(_origin(uses, x)[0], readers):
+        return ()
     weights = [layer.args[1] for layer in layers]
     terms = [layer.args[2] for layer in layers if layer.args[2] is not None]
     rows = sum(weight.max_shape[0] for weight in weights)
@@ -120,11 +124,14 @@ def _private(uses: DefUse, reader: Node, value: Any) -> bool:
 
 def _origin(uses: DefUse, x: Tensor) -> tuple[Any, ...]:
     """What a tensor is: itself, or a view to some sizes of another one, which files write again for every reader."""
+    view = _view_of(uses, x)
+    return (x if view is None else view.args[0], uses.sizes.of(x))
+
+
+def _view_of(uses: DefUse, x: Tensor) -> Node | None:
+    """The node that gives a tensor as a view, if one does."""
     view = uses.producer.get(x)
-    steady = view is not None and view.name in VIEWS and all(uses.writes[value] <= 1 for value in view.inputs)
-    if view is None or not steady or not uses.single_assignment(x):
-        return (x, uses.sizes.of(x))
-    return (view.args[0], uses.sizes.of(x))
+    return view if view is not None and view.name in VIEWS and uses.single_assignment(x) else None
 
 
 def _reading(attention: Node, found: Sequence[_Projection], viewed: Tensor) -> tuple[Any, ...]:

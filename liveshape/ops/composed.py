@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
 
+from liveshape.errors import ShapeError
 from liveshape.graph import Limits, Node, Shape, Tensor, Value
 from liveshape.graph.elements import stored_alike
 from liveshape.graph.expression import Expression
@@ -132,6 +133,8 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Liv
         for each in dispatches:
             yield _with_epilogue(each, expression, operands, numbers, out, half) if each in storing else each
         return
+    if memory is None and out.shape != shape:
+        raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {out.shape} is stored")
     target = memory or out
     target.shape = shape
     for each in dispatches:

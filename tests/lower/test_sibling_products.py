@@ -31,6 +31,7 @@ class Attending(Movements):
         if cross:
             self.memory, (_, self.keys) = self.live((BATCH, KEYS, WIDTH), 2)
         self.layers: list[tuple[np.ndarray, np.ndarray]] = []
+        self.new: Tensor | None = None  # what becomes of x behind the queries
 
     def projected(self, x: Tensor, rows: Any, heads: int) -> Tensor:
         """(batch, heads, rows, size)."""
@@ -45,6 +46,8 @@ class Attending(Movements):
 
     def attended(self) -> Tensor:
         q = self.projected(self.x, self.rows, HEADS)
+        if self.new is not None:
+            self.node("liveshape.move", self.new, self.x)
         k, v = (self.projected(self.memory, self.keys, self.key_heads) for _ in range(2))
         if self.key_heads != HEADS:
             k, v = self.repeated(k), self.repeated(v)
@@ -117,3 +120,17 @@ def test_weights_that_a_call_writes_stay_apart() -> None:
     new = chain.input(weights[1].max_shape)
     chain.node("liveshape.move", new, weights[1])
     assert linears(fuse(chain.graph(out), open_device().limits)) == [2 * WIDTH, WIDTH], "the keys' stays"
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_projections_of_an_input_that_is_written_in_between_stay_apart(flat: bool) -> None:
+    chain = Attending(flat=flat)
+    chain.new = chain.input((BATCH, ROWS, WIDTH))
+    graph = fuse(chain.graph(chain.attended()), open_device().limits)
+    assert WIDTH in linears(graph)
+    executor = executor_of(graph, open_device())
+    random = np.random.default_rng(6)
+    for batch, rows, _ in (*CALLS, *reversed(CALLS)):
+        before, after = (random.standard_normal((batch, rows, WIDTH)).astype("float32") for _ in range(2))
+        want = chain.golden(before, after)
+        np.testing.assert_allclose(executor.execute([before, after])[0], want, 1e-4, 1e-4, err_msg=f"at {batch, rows}")

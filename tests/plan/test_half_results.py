@@ -64,6 +64,16 @@ def test_results_that_products_round_are_float16() -> None:
     assert not block.halves(limits=Limits()), "nobody permits rounding"
 
 
+def test_a_linear_behind_a_linear_reads_and_gives_float16() -> None:
+    block = Block()
+    third = block.constant(np.full((WIDTH, WIDTH), 0.01, np.float32))
+    out = block.node("aten.linear.default", block.out, third, None, block.tensor((64, WIDTH)))
+    assert len(block.halves(out)) == 3
+    graph = optimized(block.graph(out), HALVES, measured)
+    read = {value for node in graph.nodes for value in node.inputs}
+    assert read.isdisjoint({block.normed, block.active, block.out})
+
+
 def test_results_that_somebody_else_reads_stay() -> None:
     block = Block()
     assert block.halves(block.out, block.active) == [f"{block.normed.name} in float16"]
