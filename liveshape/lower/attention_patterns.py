@@ -225,13 +225,13 @@ class _Spelling:
 
 def is_causal(seen: Tensor, uses: DefUse) -> bool:
     """Whether booleans are tril(ones(rows, keys)), as torch decomposes it: places of keys - places of rows <= 0."""
-    node = uses.producer.get(seen)
+    node = _written_once(uses, seen)
     while node is not None and node.name in CONJUNCTIONS:
         sides = [side for side in node.args[:2] if not is_true(side, uses)]
-        node = uses.producer.get(sides[0]) if len(sides) == 1 else None
+        node = _written_once(uses, sides[0]) if len(sides) == 1 else None
     if node is None or node.name not in AT_MOST or number_of(node.args[1], uses) != 0:
         return False
-    difference = uses.producer.get(node.args[0])
+    difference = _written_once(uses, node.args[0])
     if difference is None or difference.name not in SUBTRACTIONS or difference.args[2] != 1:
         return False
     places = [_counted(side, uses) for side in difference.args[:2]]
@@ -240,13 +240,18 @@ def is_causal(seen: Tensor, uses: DefUse) -> bool:
 
 def _counted(value: Any, uses: DefUse) -> int | None:
     """The dimension of a matrix along which a tensor counts from zero."""
-    view = uses.producer.get(value)
-    count = None if view is None or not view.alias else uses.producer.get(view.args[0])
+    view = _written_once(uses, value)
+    count = None if view is None or not view.alias else _written_once(uses, view.args[0])
     counts = count is not None and count.name == ARANGE and (count.args[0], count.args[2]) == (0, 1)
     if not counts or value.rank != 2 or view is None or view.args[0].rank != 1:
         return None
     sizes = uses.met_sizes.of(value)
     return 1 if sizes[0] == ONE else 0 if sizes[1] == ONE else None
+
+
+def _written_once(uses: DefUse, value: Any) -> Node | None:
+    """The node that gives a value, which is never written again."""
+    return uses.producer.get(value) if isinstance(value, Tensor) and uses.single_assignment(value) else None
 
 
 def factor_of(node: Node, uses: DefUse) -> tuple[Tensor, float] | None:
