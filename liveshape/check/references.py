@@ -22,6 +22,8 @@ Reference = Callable[[Sequence[Any]], Sequence[Any]]
 _RANDOM = ("rand", "dropout")  # in the names of operators that draw their results
 _UNWRITTEN = "empty"  # and of those that leave them open
 _ANY_INDEX = ("kthvalue", "median.dim", "mode")  # where equal elements may have any of their indices
+# Where a quotient is no float32, torch gives NaN in its vectors and the remainder in what is left of them.
+_FAR_QUOTIENTS = ("fmod", "remainder")
 
 
 class NoReference(LiveshapeError):
@@ -136,6 +138,8 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
         if name.startswith("dim_order_ops"):
             return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
         operator = find_on_host(name)
+        if base_name(name) in _FAR_QUOTIENTS and np.result_type(*arguments).kind == "f":
+            operator = "torch gives NaN for quotients beyond float32"
         if isinstance(operator, str):
             return _by_numpy(node, arguments, operator)
         dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]

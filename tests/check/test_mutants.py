@@ -12,7 +12,10 @@ from tests.check.broken_fusions import verdicts as fusion_verdicts
 from tests.check.mutants import KINDS, broken, bytes_of, is_named, mutant_of, operators
 from tests.support.graphs import OpCase
 
-QUICK = ("aten.relu.default", "aten::cumsum.out", "aten.embedding.default", "aten._softmax.default")
+QUICK = (
+    *("aten.relu.default", "aten::cumsum.out", "aten.embedding.default", "aten._softmax.default"),
+    "aten::fmod.Tensor_out",  # far quotients, where torch's own float32 gives NaN in some places
+)
 
 LAYERS = {"liveshape.residual_linear_q4gsw", "liveshape.gated_linear_q4gsw", "custom_sdpa.default"}
 
