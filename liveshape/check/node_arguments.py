@@ -9,7 +9,8 @@ from typing import Any
 
 from liveshape.errors import FormatError
 from liveshape.graph import Value
-from liveshape.graph.expression import Applied, Expression, has_class
+from liveshape.graph.elements import supported
+from liveshape.graph.expression import Applied, Expression
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.ops import OPS
 from liveshape.ops.composed import Anchor, Composition, Place
@@ -57,6 +58,6 @@ def _checked(part: Any) -> Any:
         for place, call in enumerate(part.calls, first):
             if call.function not in FUNCTIONS or not all(0 <= each < place for each in call.arguments):
                 raise FormatError(f"an expression calls {call.function} of {call.arguments}, which cannot be")
-        if not part.calls or not all(has_class(part.dtype_of(place)) for place in range(first + len(part.calls))):
+        if not part.calls or not all(supported(part.dtype_of(place)) for place in range(first + len(part.calls))):
             raise FormatError(f"an expression has no calls, or takes elements that it cannot: {part.operands}")
     return part

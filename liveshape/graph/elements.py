@@ -32,6 +32,15 @@ def is_packed(dtype: str) -> bool:
     return dtype in _PACKED
 
 
+def by_itself(dtype: str) -> bool:
+    """Whether an element is one of an array of scalars, as a kernel of any dtype reads and stores it.
+
+    >>> by_itself("bool"), by_itself("uint8"), by_itself("complex64")
+    (True, False, False)
+    """
+    return dtype not in _PACKED and dtype not in _COMPLEX
+
+
 def is_rounded(dtype: str) -> bool:
     """Whether what a kernel stores has to be rounded first: no type of WGSL is as coarse.
 

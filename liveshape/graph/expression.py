@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 EXACT = {"float": "float32", "whole": "int32"}
-_WHOLE = frozenset({"int32", "int64", "bool"})
-_FLOAT = frozenset({"float32", "float64", "float16", "bfloat16"})
+_WHOLE = frozenset({"int32", "int64", "bool", "int8", "uint8"})
 
 
 def is_whole(dtype: str) -> bool:
@@ -22,15 +21,6 @@ def is_whole(dtype: str) -> bool:
     (True, False)
     """
     return dtype in _WHOLE
-
-
-def has_class(dtype: str) -> bool:
-    """Whether an expression takes values of a dtype: packed and complex ones have kernels of their own.
-
-    >>> has_class("int64"), has_class("uint8")
-    (True, False)
-    """
-    return dtype in _WHOLE or dtype in _FLOAT
 
 
 @dataclass(frozen=True)

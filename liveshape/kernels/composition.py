@@ -86,7 +86,7 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     epilogue = Epilogue(expression, operands, half)
     made = Kernel(f"{kernel.name} + {named(expression)}", {})
     made.epilogue = epilogue
-    more = [Binding(name, False, alias, out.vector) for name, alias, _ in operands.bindings(4)]
+    more = [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
     attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
     attributes |= with_fields(kernel, epilogue.fields())
     # Vectors of two have no setter.

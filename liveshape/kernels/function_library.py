@@ -10,7 +10,10 @@ from liveshape.errors import PlanError
 from liveshape.kernels.preprocessor import choose, expand, read, texts
 
 # Each with what it includes; no name is in two of them.
-FILES = ("elementwise/special_functions", "elementwise/arithmetic_functions", "elementwise/rare_functions")
+FILES = (
+    *("elementwise/special_functions", "elementwise/arithmetic_functions", "elementwise/rare_functions"),
+    *("elementwise/complex_functions", "common/bytes"),
+)
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEFINITION = re.compile(r"^(?:fn|var<private>|const|struct|alias)\s+(\w+)", re.MULTILINE)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from liveshape.graph.expression import Expression, is_whole
+from liveshape.graph.expression import Expression
 from liveshape.kernels.function_library import needed
 from liveshape.kernels.kernel import Kernel
+from liveshape.kernels.pointwise_elements import array_of, loaded, stored
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_text import number_fields, statements
 
@@ -24,16 +25,14 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
 
     Example: `pointwise_kernel(expression, Operands(("float32",), ("same",)), half=True)`.
     """
-    bound = operands.bindings(4)
     loads, names = operands.loads("i", "params.count")
-    held = "vec4<i32>" if in_place and is_whole(expression.operands[0]) else "vec4<f32>"
-    before = [f"let before = {held}(out[i]);"] if in_place else []
+    before = [f"let before = {loaded(expression.operands[0], 'out', 'i')};"] if in_place else []
     lines, result = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
-    body = [*before, *loads, *lines, f"out[i] = vec4<TOut>({result});"]
+    body = [*before, *loads, *lines, *stored(expression.dtype, "out", "i", result, "params.count")]
     fields = [("count", "u32"), *number_fields(expression, NUMBER), *operands.fields()]
-    slots = [
-        f"@group(0) @binding({slot}) var<storage, read> {name}: array<{vector}<{alias}>>;"
-        for slot, (name, alias, vector) in enumerate(bound, start=1)
+    bound = [
+        f"@group(0) @binding({slot}) var<storage, read> {name}: {kind};"
+        for slot, (name, kind) in enumerate(operands.arrays(), start=1)
     ]
     text = "\n".join(
         [
@@ -41,8 +40,8 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
             "struct Params {",
             *(f"    {name}: {kind}," for name, kind in fields),
             "}",
-            "@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;",
-            *slots,
+            f"@group(0) @binding(0) var<storage, read_write> out: {array_of(expression.dtype, 'TOut')};",
+            *bound,
             f"@group(0) @binding({len(bound) + 1}) var<uniform> params: Params;",
             needed(body),
             operands.functions(),

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from liveshape.graph.expression import is_whole
+from liveshape.kernels.pointwise_elements import array_of, loaded, placed, repeated
+from liveshape.kernels.pointwise_text import vector_of
 
 SAME, SCALAR, STRIDED = "same", "scalar", "strided"
 MAX_DIMS = 8
@@ -38,10 +40,14 @@ class Operands:
         """The vec4s of a dimension in Params: its size, and a stride of each strided operand."""
         return -(-(1 + len(self.strided)) // 4)
 
-    def bindings(self, width: int) -> list[tuple[str, str, str]]:
-        """Name, element alias and vector of each binding, for a text that takes one element or four at a time."""
-        vector = "vec4" if width == 4 else ""
-        return [(f"{self.prefix}operand_{place}", self._alias(place), vector) for place in range(len(self.dtypes))]
+    def bindings(self) -> list[tuple[str, str]]:
+        """Name and element alias of each binding."""
+        return [(f"{self.prefix}operand_{place}", self._alias(place)) for place in range(len(self.dtypes))]
+
+    def arrays(self) -> list[tuple[str, str]]:
+        """Name and type of each binding, for a text that takes four elements at a time."""
+        pairs = zip(self.dtypes, self.bindings(), strict=True)
+        return [(name, array_of(dtype, alias)) for dtype, (name, alias) in pairs]
 
     def _alias(self, place: int) -> str:
         return f"T{self.prefix.title().replace('_', '')}{place}"
@@ -83,14 +89,13 @@ class Operands:
         lines, names = [], []
         for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
             source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
-            kind = "vec4<i32>" if is_whole(dtype) else "vec4<f32>"
             names.append(name)
             if how == SAME:
-                lines.append(f"let {name} = {kind}({source}[{vector}]);")
+                lines.append(f"let {name} = {loaded(dtype, source, vector)};")
             elif how == SCALAR:
-                lines.append(f"let {name} = {kind}({kind[5:8]}({source}[0].x));")
+                lines.append(f"let {name} = {repeated(dtype, source, '0u')};")
             else:
-                lines.append(f"var {name}: {kind};")
+                lines.append(f"var {name}: {vector_of(dtype)};")
         lines += self._strided_loads(vector, count) if self.strided else []
         return lines, names
 
@@ -101,21 +106,18 @@ class Operands:
                 f"for (var k = 0u; k < 4u; k++) {{ let at = {prefix}offsets(min(4u * {vector} + k, {count} - 1u));"
             )
             for position, place in enumerate(self.strided):
-                lines.append(
-                    f"{prefix}x{place}[k] = {_scalar(self.dtypes[place])}"
-                    f"({prefix}operand_{place}[at[{position}] >> 2u][at[{position}] & 3u]);"
-                )
+                name, source = f"{prefix}x{place}", f"{prefix}operand_{place}"
+                lines += placed(self.dtypes[place], name, "k", source, f"at[{position}]")
             return [*lines, "}"]
         lines.append(f"var at = {prefix}offsets(4u * {vector});")
         last = f"params.{prefix}dims[(max(params.{prefix}rank, 1u) - 1u) * {self.words}u"
         for position, place in enumerate(self.strided):
             word, lane = divmod(position + 1, 4)
-            name, kind = f"{prefix}x{place}", _scalar(self.dtypes[place])
-            source = f"{prefix}operand_{place}[at[{position}] >> 2u]"
+            dtype, name, source = self.dtypes[place], f"{prefix}x{place}", f"{prefix}operand_{place}"
             lines += [
-                f"if ({last} + {word}u][{lane}] == 1u) {{ {name} = vec4<{kind}>({source}); }} else {{",
-                f"{name} = vec4<{kind}>({kind}({source}[at[{position}] & 3u]));",
-                "}",
+                f"if ({last} + {word}u][{lane}] == 1u) {{",
+                f"{name} = {loaded(dtype, source, f'at[{position}] >> 2u')};",
+                f"}} else {{ {name} = {repeated(dtype, source, f'at[{position}]')}; }}",
             ]
         return lines
 

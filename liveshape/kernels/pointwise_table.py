@@ -1,8 +1,10 @@
 """The table of pointwise functions: what each is in WGSL, of floats and of whole numbers, and what it means.
 
-`floats` and `wholes` are expressions of vec4<f32> and vec4<i32> in the arguments a, b, c and d; booleans are whole, 1
-or 0. A function that has no `wholes` computes whole numbers in floats. Where it gives `flags` its expression is a
-vec4<bool>. `conditions` are arguments that are read as flags. What they call is in `function_library.py`.
+`floats`, `wholes` and `complexes` are expressions of vec4<f32>, vec4<i32> and mat2x4<f32> in the arguments a, b, c and
+d; booleans are whole, 1 or 0, and a[0] and a[1] the real and imaginary parts of complex numbers. A function that has
+no `wholes` computes whole numbers in floats; one of `pairs` makes complex numbers of real ones. Where it gives `flags`
+its expression is a vec4<bool>. `conditions` are arguments that are read as flags. What they call is in
+`function_library.py`.
 
 `meaning` takes a library of arrays and arrays of it: numpy, or torch, with what either lacks. `bound` takes how large
 the arguments may be, by magnitude, and gives how large the result may be; without one it may be anything.
@@ -29,6 +31,8 @@ class Function:
     flags: bool = False
     conditions: tuple[int, ...] = ()
     bound: Callable[..., float] | None = None
+    complexes: str | None = None
+    pairs: bool = False
 
     def of_wholes(self, kinds: Sequence[bool | None], dtype: str) -> bool:
         """Whether it computes in whole numbers: its arguments, by whether each is whole, for a result of this dtype.
@@ -54,8 +58,10 @@ def _row(
     flags: bool = False,
     conditions: tuple[int, ...] = (),
     bound: Callable[..., float] | None = None,
+    complexes: str | None = None,
+    pairs: bool = False,
 ) -> None:
-    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions, bound)
+    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions, bound, complexes, pairs)
 
 
 def _same(a: float) -> float:
@@ -70,20 +76,27 @@ _NAN = "is_nan(a) | is_nan(b)"
 _ACROSS = "(whole_rest(a, b) != vec4<i32>(0)) & ((a < vec4<i32>(0)) != (b < vec4<i32>(0)))"
 
 # Of one.
-_row("copy", "a", "a", lambda f, a: a, bound=_same)
-_row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a), bound=_same)
-_row("neg", "-a", "-a", lambda f, a: -a, bound=_same)
+_row("copy", "a", "a", lambda f, a: a, bound=_same, complexes="a")
+_row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a), bound=_same, complexes="hypotenuse(a[0], a[1])")
+_row("neg", "-a", "-a", lambda f, a: -a, bound=_same, complexes="-1.0 * a")
+_row("conjugate", "a", "a", lambda f, a: f.conj(a), bound=_same, complexes="mat2x4<f32>(a[0], -a[1])")
 _row(
     "sign",
     "flags(a > vec4<f32>(0.0)) - flags(a < vec4<f32>(0.0))",
     "select(vec4<i32>(0), vec4<i32>(1), a > vec4<i32>(0)) - select(vec4<i32>(0), vec4<i32>(1), a < vec4<i32>(0))",
     lambda f, a: f.where(a > 0, 1, 0) - f.where(a < 0, 1, 0),  # of NaN it is zero
 )
-_row("square", "a * a", "a * a", lambda f, a: a * a)
-_row("reciprocal", "1.0 / a", None, lambda f, a: 1.0 / a)
+_row(
+    "square",
+    "a * a",
+    "a * a",
+    lambda f, a: a * a,
+    complexes="mat2x4<f32>((a[0] - a[1]) * (a[0] + a[1]), 2.0 * a[0] * a[1])",
+)
+_row("reciprocal", "1.0 / a", None, lambda f, a: 1.0 / a, complexes="complex_reciprocal(a)")
 _row("sqrt", "sqrt(a)", None, lambda f, a: f.sqrt(a))
 _row("rsqrt", "1.0 / sqrt(a)", None, lambda f, a: 1.0 / f.sqrt(a))
-_row("exp", "exponential(a)", None, lambda f, a: f.exp(a))
+_row("exp", "exponential(a)", None, lambda f, a: f.exp(a), complexes="complex_of_angle(exponential(a[0]), a[1])")
 _row("expm1", "exponential_minus_one(a)", None, lambda f, a: f.expm1(a))
 _row("log", "logarithm(a)", None, lambda f, a: f.log(a))
 # Of a base whose logarithm is 1 / b. Where a result is multiplied last it is by a number of Params: drivers join the
@@ -113,6 +126,7 @@ _row(
     "select(select(vec4<f32>(0.0), vec4<f32>(3.14159265), a < vec4<f32>(0.0)), a, is_nan(a))",
     None,
     lambda f, a: f.angle(a),
+    complexes="arc_tangent_of_two(a[1], a[0])",
 )
 _row("sigmoid", "1.0 / (1.0 + exponential(-a))", None, lambda f, a: 1.0 / (1.0 + f.exp(-a)), bound=_one)
 _row("silu", "a / (1.0 + exponential(-a))", None, lambda f, a: a / (1.0 + f.exp(-a)), bound=_same)
@@ -192,12 +206,14 @@ _row("round_digits", "round(a * b) / b", None, lambda f, a, b: f.round(a * b) / 
 _row("round_tens", "round(a / b) * b", None, lambda f, a, b: f.round(a / b) * b)
 
 # Of two.
-_row("add", "a + b", "a + b", lambda f, a, b: a + b, bound=lambda a, b: a + b)
-_row("add_scaled", "a + c * b", "a + c * b", lambda f, a, b, c: a + c * b)
-_row("sub", "a - b", "a - b", lambda f, a, b: a - b, bound=lambda a, b: a + b)
-_row("sub_scaled", "a - c * b", "a - c * b", lambda f, a, b, c: a - c * b)
-_row("mul", "a * b", "a * b", lambda f, a, b: a * b, bound=lambda a, b: a * b)
-_row("div", "a / b", "a / b", lambda f, a, b: f.true_divide(a, b))
+_row("add", "a + b", "a + b", lambda f, a, b: a + b, bound=lambda a, b: a + b, complexes="a + b")
+_row("add_scaled", "a + c * b", "a + c * b", lambda f, a, b, c: a + c * b, complexes="a + c[0].x * b")
+_row("sub", "a - b", "a - b", lambda f, a, b: a - b, bound=lambda a, b: a + b, complexes="a - b")
+_row("sub_scaled", "a - c * b", "a - c * b", lambda f, a, b, c: a - c * b, complexes="a - c[0].x * b")
+_row("mul", "a * b", "a * b", lambda f, a, b: a * b, bound=lambda a, b: a * b, complexes="complex_product(a, b)")
+_row("div", "a / b", "a / b", lambda f, a, b: f.true_divide(a, b), complexes="complex_quotient(a, b)")
+_row("complex", "mat2x4<f32>(a, b)", None, lambda f, a, b: f.complex(a, b), pairs=True)
+_row("polar", "complex_of_angle(a, b)", None, lambda f, a, b: f.polar(a, b), pairs=True)
 _row(
     "floor_divide",
     "floor_divide(a, b)",
@@ -218,9 +234,11 @@ _row("pow", "float_power(a, b)", "whole_power(a, b)", lambda f, a, b: f.float_po
 _row("atan2", "arc_tangent_of_two(a, b)", None, lambda f, a, b: f.arctan2(a, b))
 _row("hypot", "hypotenuse(a, b)", None, lambda f, a, b: f.hypot(a, b))
 _row("copysign", "with_sign(a, b)", None, lambda f, a, b: f.copysign(a, b))
-for _name, _sign in (("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+_SAME = "(a[0] == b[0]) & (a[1] == b[1])"
+_row("eq", "a == b", "a == b", lambda f, a, b: f.eq(a, b), flags=True, complexes=_SAME)
+for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
     _row(_name, f"a {_sign} b", f"a {_sign} b", lambda f, a, b, name=_name: getattr(f, name)(a, b), flags=True)
-_row("ne", "!(a == b)", "a != b", lambda f, a, b: f.ne(a, b), flags=True)
+_row("ne", "!(a == b)", "a != b", lambda f, a, b: f.ne(a, b), flags=True, complexes=f"!({_SAME})")
 _both, _other = "(a == vec4<{0}>(0))", "(b == vec4<{0}>(0))"
 for _name, _text in (
     ("and", f"!({_both} | {_other})"),
@@ -259,4 +277,5 @@ _row(
     lambda f, a, b, c: f.where(a, b, c),
     conditions=(0,),
     bound=lambda a, b, c: max(b, c),
+    complexes="mat2x4<f32>(select(c[0], b[0], a != vec4<i32>(0)), select(c[1], b[1], a != vec4<i32>(0)))",
 )

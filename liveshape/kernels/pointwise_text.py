@@ -6,21 +6,35 @@ import re
 from collections.abc import Sequence
 
 from liveshape.errors import PlanError
+from liveshape.graph.elements import is_complex
 from liveshape.graph.expression import Applied, Expression, is_whole
 from liveshape.kernels.pointwise_table import FUNCTIONS
 
 _ARGUMENT = re.compile(r"\b[abcd]\b")
-_ROUNDED = {"float16": "half_rounded", "bfloat16": "bfloat16_rounded"}
-_TYPES = {True: "vec4<i32>", False: "vec4<f32>"}
+_ROUNDED = {
+    "float16": "half_rounded({})",
+    "bfloat16": "bfloat16_rounded({})",
+    "int8": "(({} << vec4<u32>(24u)) >> vec4<u32>(24u))",
+    "uint8": "({} & vec4<i32>(255))",
+}
+
+
+def vector_of(dtype: str) -> str:
+    """The WGSL type of four values of a dtype.
+
+    >>> vector_of("bool"), vector_of("complex64")
+    ('vec4<i32>', 'mat2x4<f32>')
+    """
+    return "mat2x4<f32>" if is_complex(dtype) else "vec4<i32>" if is_whole(dtype) else "vec4<f32>"
 
 
 def statements(expression: Expression, operands: Sequence[str], prefix: str, half: bool) -> tuple[list[str], str]:
-    """The statements that compute an expression, and the name of its result: a vec4 of f32, of i32 where it is whole.
+    """The statements that compute an expression, and the name of its result, of the type that `vector_of` says.
 
     `operands` are names of such vectors, by the dtype of each; numbers are fields of params. Results of calls are
     rounded to their dtypes, but for the last, which its store rounds; without `half` nothing is stored as float16.
     """
-    names = [*operands, *(f"{_TYPES[is_whole(kind)]}(params.{prefix}{place})" for place, kind in _numbers(expression))]
+    names = [*operands, *(f"{vector_of(kind)}(params.{prefix}{place})" for place, kind in _numbers(expression))]
     lines = []
     for place, call in enumerate(expression.calls):
         value = _value(expression, call, names)
@@ -33,14 +47,27 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
 
 
 def rounded(value: str, dtype: str, half: bool) -> str:
-    """A vector of f32 as a tensor of this dtype would keep it.
+    """Four values as a tensor of this dtype would keep them.
 
     >>> rounded("x", "float16", True), rounded("x", "float16", False), rounded("x", "bool", True)
     ('half_rounded(x)', 'x', 'x')
     """
     if dtype == "float16" and not half:
         return value
-    return f"{_ROUNDED[dtype]}({value})" if dtype in _ROUNDED else value
+    return _ROUNDED[dtype].format(value) if dtype in _ROUNDED else value
+
+
+def converted(value: str, source: str, target: str) -> str:
+    """Four values of one type of WGSL in another one.
+
+    >>> converted("x", "vec4<i32>", "vec4<f32>"), converted("x", "vec4<f32>", "mat2x4<f32>")
+    ('vec4<f32>(x)', 'mat2x4<f32>(x, vec4<f32>())')
+    """
+    if source == target:
+        return value
+    if target == "mat2x4<f32>":
+        return f"{target}({converted(value, source, 'vec4<f32>')}, vec4<f32>())"
+    return f"{target}({value})"
 
 
 def number_fields(expression: Expression, prefix: str) -> list[tuple[str, str]]:
@@ -55,17 +82,21 @@ def _numbers(expression: Expression) -> list[tuple[int, str]]:
 def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:
     """A call as a vector of its dtype's class."""
     function = FUNCTIONS[call.function]
-    kinds = [is_whole(expression.dtype_of(place)) for place in call.arguments]
-    whole = function.of_wholes(kinds, call.dtype)
-    text = function.wholes if whole else function.floats
+    dtypes = [expression.dtype_of(place) for place in call.arguments]
+    whole = function.of_wholes([is_whole(dtype) for dtype in dtypes], call.dtype)
+    of_complex = any(is_complex(dtype) for dtype in dtypes)
+    text = function.complexes if of_complex else function.wholes if whole else function.floats
     if text is None:
-        raise PlanError(f"{call.function} is a function of whole numbers, not of {call.dtype}")
+        raise PlanError(f"{call.function} is no function of {', '.join(dtypes)} that gives {call.dtype}")
+    computed = "mat2x4<f32>" if of_complex else "vec4<i32>" if whole else "vec4<f32>"
     given = {}
     for position, (letter, place) in enumerate(zip("abcd", call.arguments, strict=False)):
-        wanted = whole or position in function.conditions
-        given[letter] = names[place] if kinds[position] == wanted else f"{_TYPES[wanted]}({names[place]})"
+        wanted = "vec4<i32>" if position in function.conditions else computed
+        given[letter] = converted(names[place], vector_of(dtypes[position]), wanted)
     value = _ARGUMENT.sub(lambda match: given[match.group()], text)
-    result = _TYPES[is_whole(call.dtype)]
+    result = vector_of(call.dtype)
     if function.flags:
         return f"select({result}(0), {result}(1), {value})"
-    return value if whole == is_whole(call.dtype) else f"{result}({value})"
+    if function.pairs or (of_complex and not is_complex(call.dtype)):
+        return value
+    return converted(value, computed, result)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Node, Tensor
-from liveshape.graph.elements import prod
+from liveshape.graph.elements import is_complex, prod
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern_operators import LAYER_NORMS, LINEAR
@@ -88,6 +88,8 @@ class Magnitudes:
         try:
             made: Pointwise = built(node.traits.pointwise, node.args[:-1], out.dtype)  # type: ignore[arg-type]
         except (UnsupportedError, TypeError):
+            return math.inf
+        if any(is_complex(tensor.dtype) for tensor in (*made.tensors, out)):
             return math.inf
         values = [self.of(tensor).largest for tensor in made.tensors]
         values += [abs(number) if isinstance(number, (int, float)) else math.inf for number in made.numbers]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
-from liveshape.graph.elements import prod, stored_alike
-from liveshape.graph.expression import Expression, has_class
+from liveshape.graph.elements import by_itself, prod, stored_alike
+from liveshape.graph.expression import Expression
 from liveshape.graph.sources import united
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.live_sizes import ONE, LiveSizes, Sizes
@@ -63,7 +63,7 @@ def _with_expressions(graph: Graph, limits: Limits) -> Graph:
 def _expression_of(node: Node) -> Pointwise | None:
     """The expression of a pointwise node; None where it is none at these arguments, or of other elements."""
     define, out = node.traits.pointwise, node.args[-1]
-    if define is None or not isinstance(out, Tensor) or not has_class(out.dtype):
+    if define is None or not isinstance(out, Tensor):
         return None
     try:
         made = built(define, node.args[:-1], out.dtype)
@@ -169,6 +169,8 @@ def _epilogue(
     if result.max_shape != out.max_shape or value.dtype != made.expression.operands[operand]:
         return None
     others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
+    if not all(by_itself(each.dtype) for each in (value, *others, out)):
+        return None
     if out in (*others, *read) or not fit((*others, out), limits):
         return None
     if not {value, *hidden}.isdisjoint(others):  # read beside a view of it: it must be there

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch
-from liveshape.ops.complexes import complex_binary
 from liveshape.ops.pointwise import Build, Term, pointwise
 from liveshape.ops.registry import Number
 
@@ -24,11 +20,6 @@ def arithmetic(e: Build, function: str, a: Any, b: Any, alpha: Number = 1) -> Te
     return e.call(function, a, b) if alpha == 1 else e.call(f"{function}_scaled", a, b, alpha)
 
 
-def _of_complex(function: str, a: LiveTensor, b: LiveTensor, *rest: Any) -> Iterator[Dispatch]:
-    *alpha, out = rest
-    return complex_binary(function, a, b, out, *alpha)
-
-
 def _rounded_division(rounding_mode: str | None) -> str:
     names = {None: "div", "floor": "floor_divide", "trunc": "trunc_divide"}
     if rounding_mode not in names:
@@ -36,7 +27,7 @@ def _rounded_division(rounding_mode: str | None) -> str:
     return names[rounding_mode]
 
 
-@pointwise("aten.add.Tensor", "aten::add.out", any_size=True, complexes=partial(_of_complex, "ADD"))
+@pointwise("aten.add.Tensor", "aten::add.out", any_size=True)
 def add(e: Build, a: LiveTensor, b: LiveTensor, alpha: Number) -> Term:
     return arithmetic(e, "add", a, b, alpha)
 
@@ -46,7 +37,7 @@ def add_scalar(e: Build, x: LiveTensor, value: Number, alpha: Number) -> Term:
     return arithmetic(e, "add", x, value if alpha == 1 else value * alpha)
 
 
-@pointwise("aten.sub.Tensor", "aten::sub.out", any_size=True, complexes=partial(_of_complex, "SUB"))
+@pointwise("aten.sub.Tensor", "aten::sub.out", any_size=True)
 def sub(e: Build, a: LiveTensor, b: LiveTensor, alpha: Number) -> Term:
     return arithmetic(e, "sub", a, b, alpha)
 
@@ -63,7 +54,7 @@ def rsub_scalar(e: Build, x: LiveTensor, value: Number, alpha: Number) -> Term:
     return e.call("sub", value, x)
 
 
-@pointwise("aten.mul.Tensor", "aten::mul.out", any_size=True, complexes=partial(_of_complex, "MUL"))
+@pointwise("aten.mul.Tensor", "aten::mul.out", any_size=True)
 def mul(e: Build, a: LiveTensor, b: LiveTensor) -> Term:
     return arithmetic(e, "mul", a, b)
 
@@ -73,7 +64,7 @@ def mul_scalar(e: Build, x: LiveTensor, value: Number) -> Term:
     return arithmetic(e, "mul", x, value)
 
 
-@pointwise("aten.div.Tensor", "aten::div.out", any_size=True, complexes=partial(_of_complex, "DIV"))
+@pointwise("aten.div.Tensor", "aten::div.out", any_size=True)
 def div(e: Build, a: LiveTensor, b: LiveTensor) -> Term:
     return e.call("div", a, b)
 
@@ -105,7 +96,7 @@ def _register_scalar(function: str, *names: str) -> None:
         return e.call(function, x, value)
 
 
-for _name in ("floor_divide", "minimum", "maximum", "atan2", "hypot"):
+for _name in ("floor_divide", "minimum", "maximum", "atan2", "hypot", "complex", "polar"):
     _register(_name, f"aten.{_name}.default", f"aten::{_name}.out")
 for _name in ("remainder", "fmod"):
     _register(_name, f"aten.{_name}.Tensor", f"aten::{_name}.Tensor_out")

@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.ops.copies import copy_values
+from liveshape.ops.copies import conversion, copy_values
 from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import elementwise
@@ -15,7 +15,7 @@ from liveshape.ops.row_rules import elementwise
 
 def cast(e: Build, x: Any, *_: Any) -> Term:
     """x in the type of the result: among other pointwise operators a cast costs nothing."""
-    return e.call("to_bool" if e.out == "bool" else "copy", x)
+    return e.call(conversion(x.dtype, e.out), x)
 
 
 def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:

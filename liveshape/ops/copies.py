@@ -17,8 +17,6 @@ from liveshape.kernels.pointwise_operands import SAME, Operands
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
-PACK, UNPACK = Kernel.load("movement/pack"), Kernel.load("movement/unpack")
-COMPLEX_FROM_REAL = Kernel.load("complex/from_real")
 PACKED_COPY = Kernel.load("movement/packed_copy")
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
@@ -37,30 +35,25 @@ def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 
 
 def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
-    vectors = ceil_div(count, 4)
-    if is_complex(out.dtype) and not (is_packed(x.dtype) or is_complex(x.dtype)):
-        return COMPLEX_FROM_REAL(out, x, count=count, threads=count)
-    if is_complex(x.dtype) or is_complex(out.dtype):
-        if x.dtype != out.dtype:
-            advice = "take its parts by view_as_real" if is_complex(x.dtype) else "cast to float32 first"
-            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; {advice}")
-        return _copy_pairs(x, out, (count,), (0, (1,)), (0, (1,)))
-    if is_packed(x.dtype) and is_packed(out.dtype):
-        return _copy_packed(x, out, count, (vectors,), (0, (1,)), (0, (1,)), words=True)
-    to_bool = out.dtype == "bool" and x.dtype != "bool"
-    if is_packed(x.dtype):
-        return UNPACK(out, x, count=vectors, SIGNED=x.dtype == "int8", TO_BOOL=to_bool, threads=vectors)
-    if is_packed(out.dtype):
-        return PACK(out, x, count=vectors, threads=vectors)
-    return _converting(x.dtype, out.dtype)(out, x, count=count, threads=vectors)
+    return _converting(x.dtype, out.dtype)(out, x, count=count, threads=ceil_div(count, 4))
 
 
 @cache
 def _converting(source: str, target: str) -> Kernel:
-    """The generated kernel of a copy; a number is tested where a boolean is stored, not truncated."""
-    function = "to_bool" if target == "bool" and source != "bool" else "copy"
-    expression = Expression((source,), (), (Applied(function, (0,), target),))
+    """The generated kernel of a copy."""
+    expression = Expression((source,), (), (Applied(conversion(source, target), (0,), target),))
     return pointwise_kernel(expression, Operands((source,), (SAME,)), half=True)
+
+
+def conversion(source: str, target: str) -> str:
+    """The function of the table that converts a dtype to another; a number is tested for a boolean, not truncated.
+
+    >>> conversion("float32", "bool"), conversion("float32", "int32")
+    ('to_bool', 'copy')
+    """
+    if is_complex(source) and not is_complex(target):
+        raise UnsupportedError(f"{source} cannot be copied to {target}; take its parts by view_as_real")
+    return "to_bool" if target == "bool" and source != "bool" else "copy"
 
 
 def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, LiveTensor]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape, SymInt
 from liveshape.graph.elements import is_complex, prod
-from liveshape.graph.expression import EXACT, Applied, Expression, has_class, is_whole
+from liveshape.graph.expression import EXACT, Applied, Expression, is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
 from liveshape.kernels.pointwise_operands import SAME, SCALAR, STRIDED, Operands
@@ -64,7 +64,10 @@ class Build:
         row = FUNCTIONS[function]
         made = self.out if dtype is None else dtype
         places = [None if _is_number(each) else self._value(each) for each in arguments]
-        whole = row.of_wholes([None if place is None else is_whole(self._dtype(place)) for place in places], made)
+        dtypes = [None if place is None else self._dtype(place) for place in places]
+        if row.complexes is None and any(is_complex(dtype) for dtype in dtypes if dtype is not None):
+            raise UnsupportedError(f"{function} takes no complex numbers; take their parts by view_as_real")
+        whole = row.of_wholes([None if dtype is None else is_whole(dtype) for dtype in dtypes], made)
         given = [
             self._number(each, EXACT["whole" if whole else "float"]) if place is None else place
             for each, place in zip(arguments, places, strict=True)
@@ -102,10 +105,6 @@ class Build:
     def _value(self, argument: Any) -> Term:
         if isinstance(argument, Term):
             return argument
-        if not has_class(argument.dtype):
-            raise UnsupportedError(
-                f"pointwise operators take floats, whole numbers and booleans, not {argument.name} ({argument.dtype})"
-            )
         for place, tensor in enumerate(self._tensors):
             if tensor is argument:
                 return Term("operand", place)
@@ -130,11 +129,10 @@ def _is_number(argument: Any) -> bool:
     return isinstance(argument, (int, float, SymInt)) or not (isinstance(argument, Term) or hasattr(argument, "dtype"))
 
 
-def pointwise(*names: str, complexes: Callable[..., Steps] | None = None, **traits: Any) -> Callable[[Define], Define]:
+def pointwise(*names: str, **traits: Any) -> Callable[[Define], Define]:
     """Register a pointwise operator under its exported names, by the expression of its arguments.
 
-    `define` gets a `Build` and the arguments but the output. Its annotations are those of an operator. `complexes` is
-    the generator for complex tensors, where it takes such.
+    `define` gets a `Build` and the arguments but the output. Its annotations are those of an operator.
     """
 
     def register(define: Define) -> Define:
@@ -143,10 +141,7 @@ def pointwise(*names: str, complexes: Callable[..., Steps] | None = None, **trai
 
         def run(*arguments: Any) -> Steps:
             *inputs, out = arguments
-            if complexes is not None and any(is_complex(getattr(each, "dtype", "")) for each in inputs):
-                yield from complexes(*arguments)
-            else:
-                yield from evaluate(built(define, inputs, out.dtype), out)
+            yield from evaluate(built(define, inputs, out.dtype), out)
 
         run.__annotations__ = {**{name: hints[name] for name in given}, "out": LiveTensor}
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.elements import prod
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.complexes import complex_unary
 from liveshape.ops.pointwise import Build, Term, pointwise
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import but_dims, leading
@@ -29,25 +27,28 @@ _PLAIN = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sigmoid", "silu", "hardsigmoid"),
 )
-_RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
-# And each of these is one of complex/unary.wgsl or complex/magnitude.wgsl as well.
-_OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")
+_OTHERS = (
+    *("erfc", "erfinv", "lgamma", "digamma", "i0"),
+    *("abs", "angle", "neg", "square", "reciprocal", "exp"),
+)
 
 
-def _register(name: str, *, any_size: bool = False, complexes: bool = False) -> None:
-    of_complex = partial(complex_unary, name.upper()) if complexes else None
-
-    @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=any_size, complexes=of_complex)
+def _register(name: str, *, any_size: bool = False) -> None:
+    @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=any_size)
     def plain(e: Build, x: LiveTensor) -> Term:
         return e.call(name, x)
 
 
 for _name in _PLAIN:
     _register(_name, any_size=True)
-for _name in _RARE:
+for _name in _OTHERS:
     _register(_name)
-for _name in _OF_COMPLEX:
-    _register(_name, complexes=True)
+
+
+@pointwise("aten._conj_physical.default", "aten::_conj_physical.out", "aten.conj_physical.default",
+           "aten::conj_physical.out", "aten._conj_copy.default", "aten::_conj_copy.out")  # fmt: skip
+def conjugate(e: Build, x: LiveTensor) -> Term:
+    return e.call("conjugate", x)
 
 
 def _register_log(base: int) -> None:

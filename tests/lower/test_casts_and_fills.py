@@ -36,8 +36,13 @@ def drawn(kind: str, rows: int) -> np.ndarray:
     return values.astype(kind)
 
 
-@pytest.mark.parametrize("source", ["float32", "float16", "int32", "int64", "bool"])
-@pytest.mark.parametrize("target", ["float32", "float16", "int32", "int64", "bool"])
+KINDS = ("float32", "float16", "int32", "int64", "bool", "uint8", "int8")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),  # what floats beyond a byte are in one is left open
+    [(source, target) for source in KINDS for target in KINDS if "float" not in source or "int8" not in target],
+)
 def test_a_cast_between_pointwise_operators_is_torchs(source: str, target: str) -> None:
     chain = Chain()
     shape = (ROWS, WIDTH)
@@ -52,6 +57,44 @@ def test_a_cast_between_pointwise_operators_is_torchs(source: str, target: str) 
         given = torch.from_numpy(drawn(source, rows))
         want = (given + given).to(getattr(torch, target))
         np.testing.assert_array_equal(got, (want + want).numpy())
+
+
+@pytest.mark.parametrize("rows", [3, 1, 8, 2, 9])
+def test_bytes_of_a_picture_are_normalized_in_one_dispatch(rows: int) -> None:
+    chain = Chain()
+    picture, mean = chain.input((9, 3, 5), "uint8"), chain.input((3, 1))
+    floats = chain.node("aten._to_copy.default", picture, *CAST, chain.tensor((9, 3, 5)))
+    scaled = chain.node("aten.div.Scalar", floats, 255.0, chain.tensor((9, 3, 5)))
+    last = chain.node("aten.sub.Tensor", scaled, mean, 1, chain.tensor((9, 3, 5)))
+    made = np.random.default_rng(rows)
+    given = made.integers(0, 256, (rows, 3, 5)).astype("uint8"), made.standard_normal((3, 1)).astype("float32")
+    operators, ((got,),) = results(chain.graph(last), [list(given)])
+    assert operators == ["liveshape.pointwise"]
+    x, less = map(torch.from_numpy, given)
+    np.testing.assert_allclose(got, (x.double() / 255 - less).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [3, 1, 8, 2, 9])
+def test_complex_numbers_are_fused_with_real_ones(rows: int) -> None:
+    """A turn by an angle for each column, and the magnitude of that: one dispatch of a tree of both kinds."""
+    chain = Chain()
+    z, angle, mask = chain.input((9, 5), "complex64"), chain.input((5,)), chain.input((9, 1), "bool")
+    one = chain.node("aten.scalar_tensor.default", 1, *(None,) * 4, chain.tensor(()))
+    turn = chain.node("aten.polar.default", one, angle, chain.tensor((5,), "complex64"))
+    turned = chain.node("aten.mul.Tensor", z, turn, chain.tensor((9, 5), "complex64"))
+    kept = chain.node("aten.where.self", mask, turned, z, chain.tensor((9, 5), "complex64"))
+    more = chain.node("aten.add.Tensor", kept, angle, 2, chain.tensor((9, 5), "complex64"))
+    last = chain.node("aten.abs.default", more, chain.tensor((9, 5)))
+    same = chain.node("aten.eq.Tensor", kept, z, chain.tensor((9, 5), "bool"))
+    made = np.random.default_rng(rows)
+    values = made.standard_normal((rows, 5)) + 1j * made.standard_normal((rows, 5))
+    inputs = [values.astype("complex64"), made.uniform(-9, 9, 5).astype("float32"), made.random((rows, 1)) < 0.5]
+    operators, ((got, alike),) = results(chain.graph(last, same), [inputs])
+    assert sorted(operators) == ["aten.eq.Tensor", *["liveshape.pointwise"] * 3], "what two of them read is a node"
+    x, radians, flags = map(torch.from_numpy, inputs)
+    want = torch.where(flags, x * torch.polar(torch.ones(5), radians), x)
+    np.testing.assert_allclose(got, (want + 2 * radians).abs().numpy(), atol=1e-5)
+    np.testing.assert_array_equal(alike, np.broadcast_to(~inputs[2], alike.shape))
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "int64", "bool"])

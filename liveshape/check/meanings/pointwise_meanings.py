@@ -59,14 +59,12 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
     def operand(argument: Any, array: Any) -> Any:
         if isinstance(argument, tuple):
             return tuple(operand(one, other) for one, other in zip(argument, array, strict=True))
-        # A complex number is computed as a real one is.
-        kind = argument.dtype.replace("complex64", "float32") if isinstance(argument, Tensor) else ""
-        return Operand(argument.name, kind, array) if kind else array
+        return Operand(argument.name, argument.dtype, array) if isinstance(argument, Tensor) else array
 
     define, out = node.traits.pointwise, node.args[-1]
     assert define is not None
     inputs = [operand(argument, array) for argument, array in zip(node.args, arguments, strict=False)]
-    made = built(define, inputs, out.dtype.replace("complex64", "float32"))
+    made = built(define, inputs, out.dtype)
     return evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)
 
 
@@ -97,6 +95,14 @@ class NumpyFunctions:
     def kept(self, x: Any, dtype: str) -> Any:
         array = np.asarray(x)
         return array if array.dtype.kind == "c" else kept(array, dtype)
+
+    def complex(self, real: Any, imaginary: Any) -> Any:
+        made = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.complex128)
+        made.real, made.imag = real, imaginary
+        return made
+
+    def polar(self, magnitude: Any, angle: Any) -> Any:
+        return self.complex(magnitude * np.cos(angle), magnitude * np.sin(angle))
 
     def logit(self, x: Any) -> Any:
         return np.log(x / (1 - x))

@@ -211,6 +211,15 @@ CASES = [
     ),
     pair("add half of", "aten.add.Tensor", lambda a, b: a + 0.5 * b, "float32", "column", extra=(0.5,)),
     pair("add", "aten::add.out", torch.add, "bool", "row of 7", extra=(1,)),
+    *[
+        pair(name, f"aten::{name}.out", function, kind, form, extra=extra)
+        for kind in ("uint8", "int8")
+        for name, function, form, extra in (
+            ("add", lambda a, b: a + 3 * b, "both ways", (3,)),
+            ("mul", torch.mul, "row of 8", ()),
+            ("maximum", torch.maximum, "column", ()),
+        )
+    ],
     pair("mul", "aten::mul.out", torch.mul, "bool", "equal"),
     with_number("add", "aten::add.Scalar_out", lambda x: x + 1e-5, "float32", (1e-5, 1)),
     with_number("add", "aten.add.Scalar", lambda x: x + 16777217 * 3, "int32", (16777217, 3), make=large),

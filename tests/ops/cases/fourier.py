@@ -149,6 +149,18 @@ CASES = [
     moved("conjugate", "aten::_conj_physical.out", lambda x: torch.conj_physical(x)),
     moved("conjugate of a view", "aten::_conj_copy.out", lambda x: torch.conj_physical(x)),
     moved("negative", "aten::neg.out", torch.neg),
+    OpCase(
+        "where of complex numbers",
+        "aten.where.self",
+        lambda s: [
+            In("bool", (s, 1)),
+            In("complex64", (s, 5), pairs),
+            In("complex64", (), pairs),
+            Out("complex64", (s, 5)),
+        ],
+        lambda condition, a, b, s: torch.where(condition, a, b),
+        **EXACT,
+    ),
     moved("pad", "aten::constant_pad_nd.out", lambda x: F.pad(x, (1, 2, 0, 1)), (1, 2, 0, 1), 0),
     moved("pad with what is near", "aten::reflection_pad1d.out", lambda x: F.pad(x, (1, 2), "reflect"), (1, 2)),
     moved("sum", "aten::sum.IntList_out", lambda x: x.sum(1), (1,), False, None, **CLOSE),
