@@ -15,7 +15,7 @@ from liveshape.graph import Node, Tensor
 from liveshape.graph.elements import is_complex, prod
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.pattern_operators import LAYER_NORMS, LINEAR
+from liveshape.lower.pattern_operators import LAYER_NORMS, LINEAR, SPELLED_ATTENTION
 from liveshape.ops.pointwise import Pointwise, built
 
 
@@ -67,6 +67,8 @@ class Magnitudes:
             added = 0.0 if bias is None else bias.largest
             depth = node.args[1].max_shape[-1]
             return Magnitude(min(x.row, math.sqrt(depth) * x.largest) * weight.row + added, math.inf)
+        if node.name == SPELLED_ATTENTION:  # a mean of values
+            return Magnitude(self.of(node.named["v"]).largest, math.inf)
         if node.traits.pointwise is not None:
             return Magnitude(self._evaluated(node, out), math.inf)
         if node.alias and isinstance(node.args[0], Tensor) and node.args[0].dtype == out.dtype:

@@ -117,7 +117,13 @@ def _attended(given: Mapping[str, Any]) -> int:
     return 4 * prod(call)
 
 
-@op("liveshape.attention", role=Role.ATTENTION, product=Product(_attended), fused_from=("aten._softmax.default",))
+@op(
+    "liveshape.attention",
+    role=Role.ATTENTION,
+    product=Product(_attended),
+    fused_from=("aten._softmax.default",),
+    epilogues=True,
+)
 def attention(
     q: LiveTensor,
     k: LiveTensor,

@@ -13,7 +13,7 @@ from liveshape.graph import Graph
 from liveshape.graph.limits import Limits, MatrixShape
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.lowering import optimized
+from liveshape.lower.lowering import optimized, simplified
 from liveshape.lower.magnitudes import Magnitudes
 from liveshape.plan.compiling import compile
 from liveshape.run.constant_norms import measured
@@ -38,7 +38,7 @@ class Block(Movements):
         self.arrays += [
             (scale * random.standard_normal(shape)).astype("float32") for shape in ((INNER, WIDTH), (WIDTH, INNER))
         ]
-        self.x, _ = self.live((64, WIDTH), 1)
+        self.x, (self.batch,) = self.live((64, WIDTH), 1)
         rows = self.x
         if norm:
             constants = [self.constant(array) for array in self.arrays[:2]]
@@ -72,6 +72,28 @@ def test_a_linear_behind_a_linear_reads_and_gives_float16() -> None:
     graph = optimized(block.graph(out), HALVES, measured)
     read = {value for node in graph.nodes for value in node.inputs}
     assert read.isdisjoint({block.normed, block.active, block.out})
+
+
+def test_what_attention_gives_to_a_product_is_float16() -> None:
+    """As large as its values are at most: their product is of rows of a norm."""
+    for norm in (True, False):
+        block = Block(norm=norm)
+        random = np.random.default_rng(3)
+        weights = [block.constant((0.05 * random.standard_normal((WIDTH, WIDTH))).astype("float32")) for _ in "qkvo"]
+        shape, heads = (64, WIDTH), WIDTH // 64
+        rows = block.batch
+        projected = [
+            block.node("aten.linear.default", block.normed, each, None, block.tensor(shape)) for each in weights[:3]
+        ]
+        q, k, v = (block.permute(block.view(each, rows, heads, 64), 1, 0, 2) for each in projected)
+        scores = block.product(q, block.permute(k, 0, 2, 1))
+        shares = block.node("aten._softmax.default", scores, -1, False, block.tensor(scores.max_shape))
+        mixed = block.view(block.permute(block.product(shares, v), 1, 0, 2), rows, WIDTH)
+        out = block.node("aten.linear.default", mixed, weights[3], None, block.tensor(shape))
+        halved = optimized(simplified(block.graph(out), HALVES), HALVES, measured)
+        (attention,) = (node for node in halved.nodes if "liveshape.attention" in f"{node.name} {node.args[0]}")
+        assert attention.args[-1].dtype == ("float16" if norm else "float32")
+        compile(halved, HALVES)
 
 
 def test_results_that_somebody_else_reads_stay() -> None:

@@ -95,7 +95,7 @@ fn loaded(offset: u32, pitch: u32) -> Sum {
 
 
 def _emulated(variant: Variant, text: str) -> str:
-    if variant.kernel.name == "attention/matrix_tiles":
+    if variant.kernel.name.split(" + ")[0] == "attention/matrix_tiles":
         for call, made in _CALLS:
             text = call.sub(made, text)
         text += _FUNCTIONS

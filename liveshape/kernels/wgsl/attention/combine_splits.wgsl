@@ -1,5 +1,6 @@
 // Combines the partial results of the splits of the context. COMBINE_THREADS threads share the splits of an element of
 // the output; each reads several at once and rescales them as the maximum rises, and after a barrier they are combined.
+// composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows are held below the live ones.
 // TRow: f32, f16
 override WG: u32 = 256;

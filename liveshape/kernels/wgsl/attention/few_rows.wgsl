@@ -1,6 +1,7 @@
 // Attention of few rows, bound by reading keys and values once: a workgroup takes one split of the context for up to
 // ROWS rows. LANES threads score a key together; a thread has the softmax of one row; then neighbouring threads sum
 // neighbouring columns of the values for all rows.
+// composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16

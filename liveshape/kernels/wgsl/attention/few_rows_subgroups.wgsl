@@ -1,6 +1,7 @@
 // Attention of few rows by subgroup shuffles. A group of LANES threads goes through a split of the context on its
 // own: it loads a key and its value together, and each thread has the softmax of one row. Groups are combined once, at
 // the end of the split.
+// composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16

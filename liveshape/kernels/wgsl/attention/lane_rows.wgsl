@@ -2,6 +2,7 @@
 // not: a workgroup is one subgroup, and a lane has ROWS rows of its own, in registers. Of each key and value a lane
 // loads its share, which all lanes get by shuffles. Compilers for CPUs write a branch for each lane and element of a
 // load or a store, so there are few in the text: queries and results go through a private array, one element at a time.
+// composable: an element of the result is stored once.
 // unchecked: places follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16

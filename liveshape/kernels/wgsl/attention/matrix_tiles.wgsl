@@ -4,6 +4,7 @@
 // pages are as they are staged. Scores, softmax and sums are floats.
 // Sums lie in matrices, of which a thread sees no row: what they are relative to is raised only when a score exceeds it
 // by more than SLACK, so that they are seldom rescaled. The next tile is prefetched to registers.
+// composable: an element of the result is stored once.
 // scratch halves, factors
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16

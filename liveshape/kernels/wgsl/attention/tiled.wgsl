@@ -1,6 +1,7 @@
 // Attention of many rows: a workgroup takes TILE_ROWS of them through a split of the context, KEYS at a time, and keeps
 // only the running maximum, sum of exponentials and sums of each (online softmax). A thread has THREAD_ROWS rows: first
 // against some keys, then against some columns. The next tile is prefetched to registers while this one is multiplied.
+// composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
