@@ -4,42 +4,29 @@
 
 The driver of this Debian itself, and one that offers matrices to Dawn; `liveshape devices --install-software-driver`
 has the newest. The one with matrices needs a newer libc than many systems have: its folder has all libraries down to
-that, and `python`, which runs this environment's interpreter on them.
+that, on which `with-matrices.sh` runs Python.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 
-from liveshape.driver_folder import MANIFEST
 from liveshape.errors import LiveshapeError
 from liveshape.tools.debian_archive import Archive, check_tools, replacing
 from liveshape.tools.driver_packages import PACKAGES, install, write_manifest
 
 WITH_MATRICES = "trixie"  # the release whose backports have a Mesa that offers matrices
-# llvmpipe has them where its vectors are of 256 bits.
-PYTHON = """\
-#!/bin/sh
-# Python on the libc of this software Vulkan driver, which offers matrices to Dawn.
-export VK_DRIVER_FILES='{folder}/{manifest}' LP_NATIVE_VECTOR_WIDTH=256
-exec '{folder}/{loader}' --library-path '{folder}' '{python}' "$@"
-"""
 
 
 def install_with_matrices(folder: Path) -> str:
-    """Every library, and the interpreter that runs on them once they are in their folder; the version of Mesa."""
+    """Every library, down to the loader of programs; the version of Mesa."""
     check_tools()
     with replacing(folder) as work:
         version = Archive(work / "archive", WITH_MATRICES).unpack(work / "root", *PACKAGES, newest=True)
         (libraries,) = (work / "root").glob("usr/lib/*-linux-gnu*")
         shutil.move(libraries, work / "new")
-        (loader,) = (work / "new").glob("ld-linux*")
-        names = {"folder": folder, "manifest": MANIFEST, "loader": loader.name, "python": sys.executable}
-        (work / "new" / "python").write_text(PYTHON.format(**names))
-        (work / "new" / "python").chmod(0o755)
         write_manifest(work / "new", folder)
     return version
 

@@ -12,8 +12,10 @@ from liveshape.device.backends import list_adapters
 sys.exit(not any(adapter.matrices for adapter in list_adapters("dawn")))'; then
     exec "$python" "$@"
 fi
-if [ ! -e "$driver/python" ]; then
+if [ ! -e "$driver/driver.json" ]; then
     echo "No GPU offers matrices to Dawn: unpacking a software Vulkan driver that does, with its libc (300 MB), in .venv."
     "$python" "$(dirname "$0")/software_driver.py" --matrices "$driver"
 fi
-exec "$driver/python" "$@"
+# llvmpipe has matrices where its vectors are of 256 bits.
+export VK_DRIVER_FILES="$driver/driver.json" LP_NATIVE_VECTOR_WIDTH=256
+exec "$driver"/ld-linux*.so* --library-path "$driver" "$python" "$@"
