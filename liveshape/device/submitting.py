@@ -45,7 +45,7 @@ class Submitter:
         self.recorder = recorder
         self._pace, self._failure, self._check_alive = pace, failure, check_alive
         self._worker = Worker("liveshape submits")
-        self._failed: DeviceError | None = None  # pending error of the worker
+        self._failed: DeviceError | None = None  # the first error of the worker that nobody was told
 
     def check(self) -> None:
         """Raise a pending error of the worker."""
@@ -103,11 +103,11 @@ class Submitter:
         self._worker.drain()
 
     def wait(self, job: Job | None) -> None:
-        """Wait for a deferred submit and raise its error."""
+        """Wait for a deferred submit; raise its error, or that of one before it, which its results lack."""
         if job is not None:
             job.end()
+            self.check()
             if job.error is not None:
-                self._failed = None
                 raise job.error
 
     def _defer(self, call: Callable[[], Any], commands: Sequence[Command], what: str) -> Job:
@@ -118,11 +118,12 @@ class Submitter:
                 self._check_alive()  # lost since it was deferred: wgpu-native would abort the process
                 call()
             except DeviceError as error:
-                self._failed = error
+                self._failed = self._failed or error
                 raise
             except Exception as error:
-                self._failed = self._failure(self._culprit(commands, what), error)
-                raise self._failed from error
+                failed = self._failure(self._culprit(commands, what), error)
+                self._failed = self._failed or failed
+                raise failed from error
 
         return self._worker.start(deferred)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class Counted:
         self._inner = inner
         self.threads: list[str] = []
         self.refuses = False
+        self.refusing: Iterator[bool] = iter(())  # of the next ones, each
         self.gate = threading.Event()
         self.gate.set()
 
@@ -46,7 +48,7 @@ class Counted:
     def finish(self, encoder: Any) -> Any:
         self.gate.wait(1800)
         self.threads.append(threading.current_thread().name)
-        if self.refuses:
+        if next(self.refusing, self.refuses):
             raise ValueError("the end is refused")
         return self._inner.finish(encoder)
 
@@ -220,6 +222,48 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: WebGpuDevice) ->
     with pytest.raises(DeviceError, match="the end is refused"):
         executor.start([x])
     np.testing.assert_array_equal(first.result()[0], 2 * x)
+    np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
+def test_an_error_that_nobody_reads_is_told_by_a_read_that_began_before_it(device: WebGpuDevice) -> None:
+    """Of three calls the second fails, whose results nobody wants; the third lacks what it would have written."""
+    executor, recorder = doubling(device), counted(device)
+    x = np.ones((4, 3), np.float32)
+    first = executor.start([x])
+    device._submitter.drain()
+    recorder.gate.clear()
+    recorder.refusing = iter([True, False])
+    executor.start([x], wanted=[])
+    third = executor.start([2 * x])
+    threading.Timer(0.1, recorder.gate.set).start()
+    with pytest.raises(DeviceError, match="the end is refused"):
+        third.result()
+    np.testing.assert_array_equal(third.result()[0], 4 * x)
+    np.testing.assert_array_equal(first.result()[0], 2 * x)
+    np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
+@pytest.mark.parametrize("wanted", [[], [0]])
+def test_an_error_is_told_though_memory_is_read_that_is_to_be_reused(wanted: list[int], device: WebGpuDevice) -> None:
+    """Of three calls the last fails; the fourth first reads the results of the second, whose memory it takes."""
+    executor, recorder = doubling(device), counted(device)
+    x = np.ones((4, 3), np.float32)
+    commands = executor.encoder.commands(executor.live, 0, 1)
+    (out,) = executor.graph.outputs
+    rows = [(out, (4, 3), executor.buffer_of(out))]
+    pending = [executor.start([number * x]) for number in (1, 2)]
+    device._submitter.drain()
+    recorder.refuses = True
+    failing = executor.start([x], wanted=wanted)
+    device._submitter.drain()
+    recorder.refuses = False
+    with pytest.raises(DeviceError, match="the end is refused"):
+        executor._staging.start(commands, rows, "the next")
+    if wanted:
+        with pytest.raises(DeviceError, match="the end is refused"):
+            failing.result()
+    for number, each in enumerate(pending, 1):
+        np.testing.assert_array_equal(each.result()[0], 2 * number * x)
     np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
 
 
