@@ -247,10 +247,8 @@ def _call(case: OpCase, graph: Graph, size: int) -> LiveCall:
 def _drawn(spec: Any, generator: np.random.Generator) -> Any:
     if not isinstance(spec, In):
         return spec.value
-    if spec.dtype == "bfloat16":
-        return np.asarray(kept(replace(spec, dtype="float32").draw(generator), "bfloat16"))
     drawn = spec.draw(generator)
-    plain = spec.make is None and drawn.dtype.kind == "f"
+    plain = spec.make is None and drawn.dtype.kind == "f" and spec.dtype != "bfloat16"
     return np.asarray(np.round(drawn.astype(np.float64) / STEP) * STEP, drawn.dtype) if plain else np.asarray(drawn)
 
 

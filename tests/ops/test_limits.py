@@ -19,9 +19,9 @@ OTHER_WEIGHTS = (
     q4gsw(256, 70, 32, minima=True, sizes=(1, 3, 20)),
     q4gsw(128, 77, 32, bits=8, bias=True, sizes=(1, 3, 20)),
 )
-# One case of each operator: what is tested here are its kernels, not its arithmetic, and without f16 halves have none
-# of their own. Names that share a generator count once in `make test`.
-FIRST = list({case.op: case for case in reversed(CASES)}.values())
+# One case of each operator, with an epilogue and without: what is tested here are its kernels, not its arithmetic, and
+# without f16 halves have none of their own. Names that share a generator count once in `make test`.
+FIRST = list({(case.op, case.form): case for case in reversed(CASES)}.values())
 # Of 4-bit layers and attention the kernels take long to compile: they wait for the tier.
 LARGE = {
     "et_vk.linear_q4gsw.default",
@@ -29,10 +29,11 @@ LARGE = {
     "et_vk.linear_dq8ca_q4gsw.default",
     "et_vk.sdpa.default",
     "sdpa_with_kv_cache.default",
+    "liveshape.attention",
 }
 LARGE |= {case.op for case in FIRST if case.op.startswith("liveshape.") and "q4gsw" in case.op}
 # Operators that one function defines differ in an expression alone.
-QUICK = {case.op for case in {OPS[case.op].run.__code__: case for case in FIRST}.values()} - LARGE
+QUICK = {case.name for case in {OPS[case.op].run.__code__: case for case in FIRST}.values() if case.op not in LARGE}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def tight() -> Device:
 @pytest.mark.parametrize(
     "case",
     [
-        *(pytest.param(case, marks=[] if case.op in QUICK else [pytest.mark.slow], id=case.name) for case in FIRST),
+        *(pytest.param(case, marks=[] if case.name in QUICK else [pytest.mark.slow], id=case.name) for case in FIRST),
         *(pytest.param(case, id=case.name, marks=pytest.mark.slow) for case in OTHER_WEIGHTS),
     ],
 )

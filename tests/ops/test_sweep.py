@@ -12,12 +12,13 @@ from tests.support.graphs import OpCase, sweep
 
 def quick(cases: list[OpCase]) -> Iterator[str]:
     """An operator's cases of every `make test`: the first, the last, which has most arguments, and one in halves,
-    which take the same ways as those of float32. `make test-all` has all of them."""
-    for op in {case.op: None for case in cases}:
-        names = [case.name for case in cases if case.op == op]
+    which take the same ways as those of float32; of what runs other operators the first of each. `make test-all` has
+    all of them."""
+    for form in {(case.op, case.form): None for case in cases}:
+        names = [case.name for case in cases if (case.op, case.form) == form]
         halves = [name for name in names if "float16" in name]
         full = [name for name in names if name not in halves]
-        yield from {*full[:1], *full[-1:], *halves[:1]}
+        yield from {*full[:1]} if form[1] else {*full[:1], *full[-1:], *halves[:1]}
 
 
 QUICK = set(quick(CASES))

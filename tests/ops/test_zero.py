@@ -29,12 +29,15 @@ def at_zero(case: OpCase) -> tuple[list[Any], Any] | None:
     return (drawn, golden) if ranks == [answer.ndim for answer in answers] else None
 
 
-FIRST = {(case.op, "float16" in case.name): case for case in reversed(CASES)}
+FIRST = {(case.op, case.form, "float16" in case.name): case for case in reversed(CASES)}
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.slow if half else (), id=case.name) for (_, half), case in FIRST.items()],
+    [
+        pytest.param(case, marks=pytest.mark.slow if form or half else (), id=case.name)
+        for (_, form, half), case in FIRST.items()
+    ],
 )
 def test_zero(case: OpCase) -> None:
     found = at_zero(case)

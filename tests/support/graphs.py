@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.plan.compiling import compile
+from liveshape.run.bfloat16 import rounded
 from liveshape.run.executor import Executor
 
 MAX = 43
@@ -28,6 +29,8 @@ class In:
     make: Callable[[np.random.Generator, tuple[int, ...]], Any] | None = None
 
     def draw(self, generator: np.random.Generator) -> np.ndarray:
+        if self.dtype == "bfloat16":
+            return rounded(replace(self, dtype="float32").draw(generator))
         if self.make is not None:
             return np.asarray(self.make(generator, self.shape)).astype(self.dtype)
         if self.dtype == "bool":
@@ -83,7 +86,7 @@ class OpCase:
     atol: float = 1e-5
     rtol: float = 1e-5
     sizes: tuple[int, ...] = SIZES
-    tags: frozenset[str] = field(default_factory=frozenset)
+    form: str = ""  # what of an operator it is a case of, where that runs others
 
 
 def build(case: OpCase, size: int) -> Graph:

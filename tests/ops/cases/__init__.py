@@ -2,6 +2,7 @@
 
 from tests.ops.cases import (
     attention,
+    attention_layouts,
     binary,
     compaction,
     compare,
@@ -9,6 +10,7 @@ from tests.ops.cases import (
     creation,
     distances,
     embedding_bags,
+    expressions,
     fourier,
     fused,
     images,
@@ -50,6 +52,7 @@ CASES = [
     *scan.CASES,
     *rotary.CASES,
     *attention.CASES,
+    *attention_layouts.CASES,
     *row_tables.CASES,
     *binary.CASES,
     *unary.CASES,
@@ -66,4 +69,6 @@ CASES = [
     *convolution.CASES,
     *siblings.CASES,
     *fused.CASES,
+    *expressions.CASES,
 ]
+CASES += expressions.epilogues(CASES)

@@ -1,0 +1,232 @@
+"""Random expressions of tensors that broadcast, and the same as epilogues of every operator that takes one.
+
+Each is the case of another operator with an expression behind it, or an expression alone. What an expression means
+comes from kernels/pointwise_table.py in float64, rounded where the file has a smaller dtype.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from liveshape.check.meanings.pointwise_meanings import evaluated
+from liveshape.graph.expression import Applied, Expression, has_class, is_whole
+from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
+from liveshape.ops import OPS
+from liveshape.ops.composed import Anchor, Composition, with_places
+from tests.graphs.semantics import TorchFunctions
+from tests.support.graphs import Const, In, OpCase, Out, Sym, build, flat_specs
+
+Shape = tuple[int, ...]
+# None of them makes a small difference large, whatever the arguments are.
+FLOAT_OF_ONE = ("neg", "abs", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "erf", "sin", "cos", "atan", "copy")
+FLOAT_OF_TWO = ("add", "sub", "maximum", "minimum", "hypot")
+WHOLE_OF_ONE = ("neg", "abs", "copy", "bitwise_not", "sign")
+WHOLE_OF_TWO = ("add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_xor")
+HALVES = ("float16", "bfloat16")
+ROUNDS = {"float16": (4e-3, 4e-3), "bfloat16": (3.2e-2, 3.2e-2)}
+
+
+class Rounding(TorchFunctions):
+    """torch in float64, where every call is rounded to the dtype that the file has for it."""
+
+    def kept(self, x: torch.Tensor, dtype: str) -> torch.Tensor:
+        if dtype == "bool":
+            return x != 0
+        if is_whole(dtype):  # they wrap as whole numbers of 32 bits do
+            return x.to(torch.int64).to(torch.int32).to(torch.int64)
+        return x.double().to(getattr(torch, dtype)).double() if dtype in HALVES else x.double()
+
+
+class Made(NamedTuple):
+    """An expression whose first operand may be given, the dtypes of the others, and its numbers."""
+
+    expression: Expression
+    numbers: tuple[float, ...]
+
+
+def drawn(chance: random.Random, operands: Sequence[str], count: int) -> Made:
+    """An expression of so many calls or a few more, which reads every operand."""
+    numbers = (0.5, 1.25, -0.75)
+    kinds = ("float32",) * len(numbers)
+    dtypes = [*operands, *kinds]
+    first = len(operands)
+    calls: list[Applied] = []
+
+    def call(function: str, dtype: str, *places: int) -> int:
+        calls.append(Applied(function, places, dtype))
+        dtypes.append(dtype)
+        return len(dtypes) - 1
+
+    def of_one(place: int) -> int:
+        dtype = dtypes[place]
+        if dtype == "bool":
+            return call("copy", chance.choice(("float32", "int32")), place)
+        if is_whole(dtype):
+            return call(chance.choice(WHOLE_OF_ONE), dtype, place)
+        if chance.random() < 0.25:
+            return call("copy", chance.choice(("float32", *HALVES)), place)
+        if chance.random() < 0.3:
+            return call("mul", dtype, place, first + chance.randrange(len(numbers)))
+        return call(chance.choice(FLOAT_OF_ONE), dtype, place)
+
+    def of_two(one: int, other: int) -> int:
+        both = {dtypes[one], dtypes[other]}
+        if both == {"bool"}:
+            return call(chance.choice(("logical_and", "logical_or", "logical_xor")), "bool", one, other)
+        if "bool" in both and dtypes[one] != "bool":
+            one, other = other, one
+        if dtypes[one] == "bool":
+            return call("where", dtypes[other], one, other, call("neg", dtypes[other], other))
+        if all(map(is_whole, both)):
+            return call(chance.choice(WHOLE_OF_TWO), "int32", one, other)
+        wide = both.pop() if len(both) == 1 else "float32"
+        if chance.random() < 0.15:
+            compared = call(chance.choice(("lt", "ge")), "bool", one, other)
+            return call("where", wide, compared, one, other)
+        return call(chance.choice(FLOAT_OF_TWO), wide, one, other)
+
+    last = 0
+    for operand in range(1, len(operands)):
+        last = of_two(last, operand) if chance.random() < 0.5 else of_two(operand, last)
+        if chance.random() < 0.4:
+            last = of_one(last)
+    while len(calls) < count:
+        last = of_one(last) if chance.random() < 0.7 else of_two(last, chance.randrange(len(operands), len(dtypes)))
+    return Made(Expression(tuple(operands), kinds, tuple(calls)), numbers)
+
+
+def meant(made: Made, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What an expression gives of torch's tensors."""
+    result: torch.Tensor = evaluated(Rounding(), made.expression, operands, made.numbers)
+    return result
+
+
+def tolerance(expression: Expression) -> dict[str, float]:
+    """Of a result whose roundings may fall either way."""
+    rough = [ROUNDS[call.dtype] for call in expression.calls if call.dtype in ROUNDS]
+    atol, rtol = max(rough, default=(4e-5, 4e-5))
+    return {"atol": atol * (1 + len(rough)), "rtol": rtol * (1 + len(rough))}
+
+
+# Shapes of operands that broadcast to (s, 3, width).
+BROADCAST: tuple[Callable[[int, int], Shape], ...] = (
+    lambda s, w: (s, 3, w),
+    lambda s, w: (w,),
+    lambda s, w: (3, 1),
+    lambda s, w: (s, 1, 1),
+    lambda s, w: (s, 1, w),
+    lambda s, w: (1, 3, w),
+    lambda s, w: (),
+    lambda s, w: (1, 1),
+)
+
+
+def alone(seed: int) -> OpCase:
+    """An expression of one to five tensors, of which the first has the shape of the result."""
+    chance = random.Random(seed)
+    width = chance.choice((8, 12, 7, 5))
+    count = chance.randint(1, 5)
+    kinds = [chance.choice(("float32", "float32", "float16", "bfloat16", "int32", "bool")) for _ in range(count)]
+    shapes = [BROADCAST[0], *(chance.choice(BROADCAST) for _ in range(count - 1))]
+    made = drawn(chance, kinds, chance.randint(2, 9))
+    out = made.expression.dtype
+
+    return OpCase(
+        f"expression {seed}: {made.expression}",
+        POINTWISE,
+        lambda s: [
+            made.expression,
+            tuple(In(kind, shape(s, width)) for kind, shape in zip(kinds, shapes, strict=True)),
+            made.numbers,
+            Out(out, (s, 3, width)),
+        ],
+        lambda *given: meant(made, given[:-1]),
+        sizes=(1, 2, 3, 7, 17, 29),
+        **tolerance(made.expression),
+    )
+
+
+def broadcast_to(chance: random.Random, shape: Callable[[int], Shape]) -> Callable[[int], Shape]:
+    """A shape that broadcasts to another one at every size."""
+    form = chance.choice(("same", "row", "column", "one"))
+    if form == "row":
+        return lambda s: shape(s)[-1:]
+    if form == "column":
+        return lambda s: (*shape(s)[:-1], 1)[-max(1, len(shape(s))) :] if shape(s) else ()
+    return shape if form == "same" else lambda s: ()
+
+
+def value_specs(specs: Sequence[Any]) -> Iterator[Any]:
+    """What stands for values in an argument list, in order."""
+    for spec in specs:
+        if isinstance(spec, (list, tuple)):
+            yield from value_specs(spec)
+        elif isinstance(spec, (In, Out, Const, Sym)):
+            yield spec
+
+
+def behind(case: OpCase) -> OpCase:
+    """A case with an expression of its result in its epilogue."""
+    chance = random.Random(zlib.crc32(case.name.encode()))
+    bound = max(case.sizes)
+    result = case.args_at(bound)[-1]
+    kinds = [result.dtype, *(chance.choice(("float32", "float32", result.dtype, "bool", "int32")) for _ in range(2))]
+    kinds = kinds[: chance.randint(1, 3)]
+    made = drawn(chance, kinds, chance.randint(1, 6))
+    # A load knows sizes of one bound as one: of others it cannot tell which a call will bring together.
+    sizes = {size for spec in flat_specs(case.args_at(bound)) if isinstance(spec, In) for size in (1, *spec.shape)}
+    others = [broadcast_to(chance, lambda s: case.args_at(s)[-1].shape) for _ in kinds[1:]]
+    others = [shape if sizes.issuperset(shape(bound)) else lambda s: () for shape in others]
+
+    def args(size: int) -> list[Any]:
+        graph = build(case, size)
+        *read, out = graph.nodes[0].args
+        specs = dict(zip(graph.values, value_specs(case.args_at(size)), strict=True))
+        values: list[Any] = []
+        anchor = Anchor(case.op, with_places(tuple(read), values), out.dtype, out.max_shape)
+        operands = tuple(In(kind, shape(size)) for kind, shape in zip(kinds[1:], others, strict=True))
+        composition = Composition(anchor, (), made.expression, True)
+        result = Out(made.expression.dtype, out.max_shape)
+        return [composition, tuple(specs[value] for value in values), operands, made.numbers, result]
+
+    def golden(*given: Any) -> torch.Tensor:
+        *tensors, size = given
+        own = sum(isinstance(spec, In) for spec in flat_specs(case.args_at(size)))
+        computed = torch.as_tensor(case.golden(*tensors[:own], size))
+        wide = Rounding().kept(computed, result.dtype)
+        return meant(made, [wide, *tensors[own:]]).reshape(case.args_at(size)[-1].shape)
+
+    allowed = tolerance(made.expression)
+    return replace(
+        case,
+        name=f"{case.name} behind which {made.expression}",
+        op=COMPOSED,
+        form=case.op,
+        args_at=args,
+        golden=golden,
+        atol=max(4 * case.atol, allowed["atol"]),
+        rtol=max(4 * case.rtol, allowed["rtol"]),
+    )
+
+
+def epilogues(cases: Sequence[OpCase]) -> Iterator[OpCase]:
+    """The first cases of every operator that takes an epilogue and of each dtype, with one."""
+    seen: dict[Any, int] = {}
+    for case in cases:
+        result = case.args_at(max(case.sizes))[-1]
+        run = OPS[case.op].run
+        if not OPS[case.op].traits.epilogues or not isinstance(result, Out) or not has_class(result.dtype):
+            continue
+        kind = (run, result.dtype)
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] <= 3:
+            yield behind(case)
+
+
+CASES = [alone(seed) for seed in range(60)]
