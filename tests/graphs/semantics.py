@@ -18,6 +18,7 @@ from liveshape.check.meanings.pointwise_meanings import Operand, evaluated
 from liveshape.ops import OPS
 from liveshape.ops.pointwise import built
 from tests.ops.cases.attention import _attention
+from tests.support.torch_functions import TorchFunctions
 
 Tensor = torch.Tensor
 MEANING: dict[str, Callable[..., Any]] = {}
@@ -41,30 +42,6 @@ def _plain() -> None:
         MEANING[f"aten.{name}.default"] = getattr(torch, name)
     MEANING["sym_max"], MEANING["sym_min"] = max, min
     MEANING["liveshape.move"] = MEANING["liveshape.assign"] = lambda x: x
-
-
-class TorchFunctions:
-    """torch's functions for the table of pointwise functions, in the widths in which results are judged."""
-
-    true_divide = torch.true_divide
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    def floats(self, x: Any) -> Tensor:
-        return torch.as_tensor(x).double()
-
-    def wholes(self, x: Any) -> Tensor:
-        return torch.as_tensor(x).long()
-
-    def truth(self, x: Any) -> Tensor:
-        return torch.as_tensor(x) != 0
-
-    def kept(self, x: Tensor, dtype: str) -> Tensor:
-        return x
-
-    def sqrt(self, x: Tensor) -> Tensor:
-        return torch.sqrt(x.clamp(min=0))  # a zero that was disturbed stays one
 
 
 _KINDS = {torch.float64: "float32", torch.int64: "int64", torch.bool: "bool"}

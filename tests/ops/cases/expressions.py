@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import torch
 
 from liveshape.check.meanings.pointwise_meanings import evaluated
-from liveshape.graph.expression import Applied, Expression, has_class, is_whole
+from liveshape.graph.elements import by_itself
+from liveshape.graph.expression import Applied, Expression, is_whole
 from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
 from liveshape.ops import OPS
 from liveshape.ops.composed import Anchor, Composition, with_places
-from tests.graphs.semantics import TorchFunctions
 from tests.support.graphs import Const, In, OpCase, Out, Sym, build, flat_specs
+from tests.support.torch_functions import TorchFunctions
 
 Shape = tuple[int, ...]
 # None of them makes a small difference large, whatever the arguments are.
@@ -221,7 +222,7 @@ def epilogues(cases: Sequence[OpCase]) -> Iterator[OpCase]:
     for case in cases:
         result = case.args_at(max(case.sizes))[-1]
         run = OPS[case.op].run
-        if not OPS[case.op].traits.epilogues or not isinstance(result, Out) or not has_class(result.dtype):
+        if not OPS[case.op].traits.epilogues or not isinstance(result, Out) or not by_itself(result.dtype):
             continue
         kind = (run, result.dtype)
         seen[kind] = seen.get(kind, 0) + 1
