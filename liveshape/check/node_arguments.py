@@ -58,6 +58,9 @@ def _checked(part: Any) -> Any:
         for place, call in enumerate(part.calls, first):
             if call.function not in FUNCTIONS or not all(0 <= each < place for each in call.arguments):
                 raise FormatError(f"an expression calls {call.function} of {call.arguments}, which cannot be")
-        if not part.calls or not all(supported(part.dtype_of(place)) for place in range(first + len(part.calls))):
+        last = first + len(part.calls) - 1
+        if not all(0 <= each < len(part.operands) or first <= each < last for each in part.kept):
+            raise FormatError(f"an expression keeps the values {part.kept}, which it cannot")
+        if not part.calls or not all(supported(part.dtype_of(place)) for place in range(last + 1)):
             raise FormatError(f"an expression has no calls, or takes elements that it cannot: {part.operands}")
     return part

@@ -55,7 +55,7 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
         (out,) = node.outputs
         results = [np.asarray(arguments[0]).reshape(shapes[out])]
     elif isinstance(node.args[0], Composition):
-        results = [_composed(node, known)]
+        results = _composed(node, known)
     else:
         results = _computed(node, arguments)
     written = [*node.outputs, *mutated]
@@ -91,11 +91,11 @@ def is_open(node: Node, known: Mapping[Value, Any]) -> bool:
     return node.name in ANY_WINS and ANY_WINS[node.name](*arguments_of(node, known))
 
 
-def _composed(node: Node, known: Mapping[Value, Any]) -> Any:
-    """An expression of what an operator gives by its own reference."""
+def _composed(node: Node, known: Mapping[Value, Any]) -> Sequence[Any]:
+    """The results of an expression of what an operator gives by its own reference."""
     composition, values, *_, out = node.args
     anchor = composition.anchor
-    target = Tensor(out.name, anchor.dtype, anchor.max_shape)
+    target = Tensor(out[0].name, anchor.dtype, anchor.max_shape)
     inner = OPS[anchor.name].bind(0, node.label, (*from_places(anchor.arguments, values), target))
     computed = expected(inner, known, {})[target]
     live = LiveTensor(target, bytearray())

@@ -1,4 +1,5 @@
-"""Kernels with an epilogue: what a kernel computes goes through an expression before it is stored.
+"""Kernels with an epilogue: what a kernel computes goes through an expression before it is stored; other values of the
+expression, what is computed among them, may be stored beside it.
 
 Any kernel that says `// composable` takes any expression, of what it computes and of operands that broadcast to its
 result: where its text assigns to an element of `out`, a function is called instead, as for bindings in segments.
@@ -14,7 +15,7 @@ from liveshape.errors import PlanError
 from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels.function_library import definitions, needed
 from liveshape.kernels.kernel import Binding, Kernel, with_fields
-from liveshape.kernels.pointwise_kernel import named
+from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.pointwise_text import number_fields, rounded, statements
@@ -66,17 +67,23 @@ class Epilogue:
         else:
             loads, names = self.operands.element_loads("i")
         first = f"{EPILOGUE}computed"
-        lines, result = statements(self.expression, [first, *names], NUMBER, self.half)
+        lines, (result, *kept) = statements(self.expression, [first, *names], NUMBER, self.half)
         if self.expression.dtype == "bfloat16":
             result = rounded(result, self.expression.dtype, self.half)
-        stored = f"vec4<{RESULT}>({result})" if width == 4 else f"{RESULT}(({result}).x)"
-        body = [f"let {first} = {value};", *loads, *lines, f"out_0[i] = {stored};"]
+        bindings = [("out_0", RESULT), *kept_bindings(self.expression)]
+        stores = [
+            f"{name}[i] = {f'vec4<{alias}>({each})' if width == 4 else f'{alias}(({each}).x)'};"
+            for (name, alias), each in zip(bindings, [result, *kept], strict=True)
+        ]
+        body = [f"let {first} = {value};", *loads, *lines, *stores]
         return [f"fn out_put(i: u32, v: {element}) {{", *body, "}"]
 
 
 @lru_cache(maxsize=4096)
 def composed(kernel: Kernel, expression: Expression, operands: Operands, half: bool) -> Kernel:
-    """A composable kernel that stores an expression of what it computes; further operands are bound behind its own.
+    """A composable kernel that stores an expression of what it computes.
+
+    Bound behind its own are what the expression keeps, and then its further operands.
 
     Example: `composed(TILED, expression, Operands(("float32",), ("same",), prefix=EPILOGUE), half=True)`.
     """
@@ -86,7 +93,8 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     epilogue = Epilogue(expression, operands, half)
     made = Kernel(f"{kernel.name} + {named(expression)}", {})
     made.epilogue = epilogue
-    more = [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
+    more = [Binding(name, True, alias, out.vector) for name, alias in kept_bindings(expression)]
+    more += [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
     attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
     attributes |= with_fields(kernel, epilogue.fields())
     # Vectors of two have no setter.

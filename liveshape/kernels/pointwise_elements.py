@@ -47,12 +47,12 @@ def placed(dtype: str, name: str, lane: str, source: str, at: str) -> list[str]:
     return [f"{name}[{lane}] = {kind}({source}[({at}) >> 2u][({at}) & 3u]);"]
 
 
-def stored(dtype: str, target: str, fours: str, value: str, count: str) -> list[str]:
-    """The statements that store four neighbours, of `count` elements in all."""
+def stored(dtype: str, target: str, alias: str, fours: str, value: str, count: str) -> list[str]:
+    """The statements that store four neighbours in a binding of that alias, of `count` elements in all."""
     if is_packed(dtype):
         return [f"{target}[{fours}] = packed({value});"]
     if not is_complex(dtype):
-        return [f"{target}[{fours}] = vec4<TOut>({value});"]
+        return [f"{target}[{fours}] = vec4<{alias}>({value});"]
     return [
         f"{target}[2u * {fours}] = complex_halves({value})[0];",
         f"if (4u * {fours} + 2u < {count}) {{ {target}[2u * {fours} + 1u] = complex_halves({value})[1]; }}",

@@ -19,7 +19,7 @@ NUMBER = "number_"
 
 @lru_cache(maxsize=4096)
 def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_place: bool = False) -> Kernel:
-    """The kernel that stores an expression of its operands, four elements a thread.
+    """The kernel that stores the results of an expression of its operands, four elements a thread.
 
     Where it works `in_place`, its first operand is what `out` holds, and `operands` are the others.
 
@@ -27,12 +27,18 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
     """
     loads, names = operands.loads("i", "params.count")
     before = [f"let before = {loaded(expression.operands[0], 'out', 'i')};"] if in_place else []
-    lines, result = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
-    body = [*before, *loads, *lines, *stored(expression.dtype, "out", "i", result, "params.count")]
+    lines, results = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
+    outs = [("out", "TOut"), *kept_bindings(expression)]
+    dtypes = [expression.dtype_of(place) for place in expression.results]
+    body = [*before, *loads, *lines]
+    for (name, alias), dtype, result in zip(outs, dtypes, results, strict=True):
+        body += stored(dtype, name, alias, "i", result, "params.count")
     fields = [("count", "u32"), *number_fields(expression, NUMBER), *operands.fields()]
-    bound = [
-        f"@group(0) @binding({slot}) var<storage, read> {name}: {kind};"
-        for slot, (name, kind) in enumerate(operands.arrays(), start=1)
+    bindings = [("read_write", name, array_of(dtype, alias)) for (name, alias), dtype in zip(outs, dtypes, strict=True)]
+    bindings += [("read", *each) for each in operands.arrays()]
+    slots = [
+        f"@group(0) @binding({slot}) var<storage, {access}> {name}: {kind};"
+        for slot, (access, name, kind) in enumerate(bindings)
     ]
     text = "\n".join(
         [
@@ -40,15 +46,23 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
             "struct Params {",
             *(f"    {name}: {kind}," for name, kind in fields),
             "}",
-            f"@group(0) @binding(0) var<storage, read_write> out: {array_of(expression.dtype, 'TOut')};",
-            *bound,
-            f"@group(0) @binding({len(bound) + 1}) var<uniform> params: Params;",
+            *slots,
+            f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;",
             needed(body),
             operands.functions(),
             _ENTRY.replace("BODY", "\n    ".join(body)),
         ]
     )
     return Kernel.parse(f"pointwise/{named(expression)}", text)
+
+
+def kept_bindings(expression: Expression) -> list[tuple[str, str]]:
+    """Name and element alias of the bindings for what it keeps beside its result.
+
+    >>> kept_bindings(Expression(("float32",), (), ()))
+    []
+    """
+    return [(f"kept_{place}", f"TKept{place}") for place in range(len(expression.kept))]
 
 
 def named(expression: Expression) -> str:

@@ -28,8 +28,8 @@ def vector_of(dtype: str) -> str:
     return "mat2x4<f32>" if is_complex(dtype) else "vec4<i32>" if is_whole(dtype) else "vec4<f32>"
 
 
-def statements(expression: Expression, operands: Sequence[str], prefix: str, half: bool) -> tuple[list[str], str]:
-    """The statements that compute an expression, and the name of its result, of the type that `vector_of` says.
+def statements(expression: Expression, operands: Sequence[str], prefix: str, half: bool) -> tuple[list[str], list[str]]:
+    """The statements that compute an expression, and the names of its results, of the types that `vector_of` says.
 
     `operands` are names of such vectors, by the dtype of each; numbers are fields of params. Results of calls are
     rounded to their dtypes, but for the last, which its store rounds; without `half` nothing is stored as float16.
@@ -43,7 +43,7 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
         name = f"{prefix}v{place}"
         lines.append(f"let {name} = {value};")
         names.append(name)
-    return lines, names[-1]
+    return lines, [names[place] for place in expression.results]
 
 
 def rounded(value: str, dtype: str, half: bool) -> str:

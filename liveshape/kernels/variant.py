@@ -166,8 +166,8 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
     }
     bound = zip(kernel.bindings, dispatch.tensors, strict=True)
     rounds = tuple(
-        binding.writes and is_rounded(tensor.dtype) and not (place == 0 and kernel.epilogue is not None)
-        for place, (binding, tensor) in enumerate(bound)
+        binding.writes and is_rounded(tensor.dtype) and kernel.epilogue is None  # which rounds what it stores
+        for binding, tensor in bound
     )
     return Variant(
         kernel,

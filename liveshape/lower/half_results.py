@@ -1,8 +1,8 @@
-"""Results that products of float16 alone read, stored as float16: where activations may be rounded, products round them
+"""Results that products of float16 read, stored as float16: where activations may be rounded, products round them
 anyway, and nothing that the constants of a program permit is beyond the range of float16.
 
 A conversion is put behind what gives such a result, which becomes part of its epilogue; products take the rows as they
-are, and no dispatch makes halves of them.
+are, and no dispatch makes halves of them. What others read, too, is stored beside its halves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from liveshape.graph.expression import Applied, Expression
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.magnitudes import Magnitudes, Measure
 from liveshape.lower.pattern_operators import LINEAR, POINTWISE, VIEWS
-from liveshape.lower.rewriting import renamed, rewritten
+from liveshape.lower.rewriting import renamed, rewritten, without_orphans
 from liveshape.ops.matrix_products import is_halves_alone
 
 _LARGEST = 60000.0  # of float16 it is 65504: room for what rounding adds
@@ -23,7 +23,7 @@ _HALVED = Expression(("float32",), (), (Applied("copy", (0,), "float16"),))
 
 
 def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> Graph:
-    """The graph with those of its results as float16 whose readers are products that round them anyway.
+    """The graph with those of its results as float16 that products read which round them anyway.
 
     Example: `with_half_results(graph, device.limits, measure)`.
     """
@@ -31,48 +31,48 @@ def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> 
         return graph
     uses = DefUse(graph)
     magnitudes = Magnitudes(uses, measure)
-    halved: dict[Node, tuple[Tensor, Tensor]] = {}
-    renames: dict[Value, Value] = {}
+    halves: dict[Value, Value] = {}  # of tensors that are stored by what computes them, and of views
+    views: set[Node] = set()
+    products: set[Node] = set()
     for node in graph.nodes:
         out = node.args[-1]
         stores = node.traits.epilogues or node.traits.pointwise is not None
         if not stores or not isinstance(out, Tensor) or out.dtype != "float32" or not uses.single_assignment(out):
             continue
-        views = _views_to_products(uses, out, limits)
-        if views is not None and magnitudes.of(out).largest <= _LARGEST:
-            halved[node] = out, replace(out, name=f"{out.name} in float16", dtype="float16")
-            renames[out] = halved[node][1]
-            renames |= {view: replace(view, name=f"{view.name} in float16", dtype="float16") for view in views}
-    if not halved:
+        reached = _views_to_products(uses, out, limits)
+        if any(reached.values()) and magnitudes.of(out).largest <= _LARGEST:
+            read = [out, *(view.args[-1] for view in reached if view is not node)]
+            halves |= {each: replace(each, name=f"{each.name} in float16", dtype="float16") for each in read}
+            views |= reached.keys() - {node}
+            products.update(*reached.values())
+    if not halves:
         return graph
     rows: list[tuple[int, Node]] = []
     for node in graph.nodes:
-        if node in halved:
-            out, half = halved[node]
-            rows.append((node.index, replace(node, args=(*renamed(node.args[:-1], renames), out))))
-            made = ops.OPS[POINTWISE].bind(node.index, node.label, (_HALVED, (out,), (), half), node.sources)
-            rows.append((node.index, made))
-        else:
-            rows.append((node.index, replace(node, args=renamed(node.args, renames))))
-    return rewritten(graph, rows, [value for value in renames.values() if value not in graph.values])
+        out = node.args[-1]
+        taken = replace(node, args=(*renamed(node.args[:-1], halves), out)) if node in products else node
+        rows.append((node.index, taken))
+        if node in views:
+            rows.append((node.index, replace(node, args=renamed(node.args, halves))))
+        elif isinstance(out, Tensor) and out in halves:
+            halved = ops.OPS[POINTWISE].bind(node.index, node.label, (_HALVED, (out,), (), halves[out]), node.sources)
+            rows.append((node.index, halved))
+    return without_orphans(rewritten(graph, rows, tuple(halves.values())), products)
 
 
-def _views_to_products(uses: DefUse, tensor: Tensor, limits: Limits) -> list[Tensor] | None:
-    """The views of a tensor through which products read it; None where anything else does, or nobody."""
-    found: list[Tensor] = []
-    waiting = [tensor]
-    while waiting:
-        value = waiting.pop()
-        readers = uses.consumers.get(value, [])
-        if not readers or not uses.used_only_by(readers, value) or not uses.in_basic_block(readers):
-            return None
-        for reader in readers:
-            if reader.name in VIEWS and uses.single_assignment(reader.args[-1]):
-                found.append(reader.args[-1])
-                waiting.append(reader.args[-1])
-            elif not _rounds(reader, value, limits):
-                return None
-    return found
+def _views_to_products(uses: DefUse, tensor: Tensor, limits: Limits) -> dict[Node, list[Node]]:
+    """The products that read a tensor and round it, by what they read: the node that gives it, or a view of it."""
+    producer = uses.producer[tensor]
+    found: dict[Node, list[Node]] = {}
+    for reader in uses.consumers.get(tensor, []):
+        if not uses.in_basic_block((producer, reader)):
+            continue
+        if reader.name in VIEWS and uses.single_assignment(reader.args[-1]):
+            behind = _views_to_products(uses, reader.args[-1], limits)
+            found |= behind if any(behind.values()) else {}
+        elif _rounds(reader, tensor, limits):
+            found.setdefault(producer, []).append(reader)
+    return {producer: found.pop(producer, []), **found}
 
 
 def _rounds(node: Node, x: Tensor, limits: Limits) -> bool:

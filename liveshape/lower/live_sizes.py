@@ -20,6 +20,7 @@ from liveshape.lower.pattern_operators import (
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
     PERMUTES,
+    POINTWISE_RESULTS,
     REDUCTIONS,
     SCALAR_PRODUCTS,
     SCALAR_QUOTIENTS,
@@ -228,7 +229,7 @@ class LiveSizes:
         if node.name in LAYER_NORMS:
             own = tuple(map(self.of_scalar, node.args[1]))
             return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
-        if node.traits.pointwise is not None:
+        if node.traits.pointwise is not None or node.name == POINTWISE_RESULTS:
             return self._broadcast([each for each in node.inputs if isinstance(each, Tensor)], tensor.rank)
         if node.gathers is not None:
             ids, table = (node.args[place] for place in node.gathers)

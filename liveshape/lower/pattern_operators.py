@@ -46,6 +46,7 @@ UPDATE = "liveshape.update_caches"
 
 # Fused
 POINTWISE = "liveshape.pointwise"
+POINTWISE_RESULTS = "liveshape.pointwise_results"
 COMPOSED = "liveshape.composed"
 SWIGLU = "liveshape.swiglu"
 ADD_RMS_NORM = "liveshape.add_rms_norm"

@@ -1,12 +1,14 @@
 """Chains and trees of pointwise operators as one expression each, and expressions as epilogues of what they read.
 
 Both ask for traits: what declares `pointwise` is an expression of its arguments, and what declares `epilogues` stores
-its result once. Values that others read too stay in memory, and so does what costs more to compute again than to read.
+its result once. Values that others read too are stored beside the result, and what costs more to compute again than to
+read stays in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape import ops
@@ -18,14 +20,15 @@ from liveshape.graph.sources import united
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.live_sizes import ONE, LiveSizes, Sizes
 from liveshape.lower.pattern import fit
-from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
+from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
 from liveshape.lower.rewriting import rewritten
 from liveshape.ops.composed import Anchor, Composition, with_places
 from liveshape.ops.pointwise import Pointwise, built
 
-_FUSED, _COMPOSED = ops.OPS[POINTWISE], ops.OPS[COMPOSED]
+_FUSED, _SEVERAL, _COMPOSED = (ops.OPS[name] for name in (POINTWISE, POINTWISE_RESULTS, COMPOSED))
 _MAX_CALLS = 64  # of an expression: beyond, compilers take longer than memory costs
 _MAX_REPEATED = 4  # times that a value may be computed again, where it is broadcast
+_MAX_RESULTS = 4  # of an expression
 
 
 class _Tree(NamedTuple):
@@ -35,12 +38,27 @@ class _Tree(NamedTuple):
     nodes: tuple[Node, ...]
 
 
+class _Several(NamedTuple):
+    """An expression of several results, and the nodes that gave them: it takes the place of the first one."""
+
+    made: Pointwise
+    nodes: tuple[Node, ...]
+    outs: tuple[Tensor, ...]
+
+    def places(self) -> dict[Tensor, int]:
+        """Where the expression has the tensors that it reads and gives."""
+        return dict(zip((*self.made.tensors, *self.outs), self._all(), strict=True))
+
+    def _all(self) -> tuple[int, ...]:
+        return (*range(len(self.made.tensors)), *self.made.expression.results)
+
+
 def fuse_pointwise(graph: Graph, limits: Limits) -> Graph:
     """The same program with its pointwise operators fused with each other, and with what computes their operands.
 
     Example: `fuse_pointwise(graph, device.limits)`.
     """
-    return _with_epilogues(_with_expressions(graph, limits), limits)
+    return _with_epilogues(_with_several_results(_with_expressions(graph, limits), limits), limits)
 
 
 def _with_expressions(graph: Graph, limits: Limits) -> Graph:
@@ -108,17 +126,88 @@ def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, l
 
 def _after(outer: Pointwise, inner: Pointwise, operand: int) -> Pointwise:
     """An expression with another one in the place of an operand; what both read is one operand."""
-    expression = outer.expression.after(inner.expression, operand)
-    tensors = [*inner.tensors, *(each for place, each in enumerate(outer.tensors) if place != operand)]
-    place = len(inner.tensors)
-    while place < len(tensors):
-        first = tensors.index(tensors[place])
-        if first == place:
-            place += 1
-        else:
-            expression = expression.merged(place, first)
-            del tensors[place]
-    return Pointwise(expression, tuple(tensors), (*inner.numbers, *outer.numbers))
+    values = {outer.tensors[operand]: inner.expression.results[0]}
+    return _joint(outer, inner, {tensor: place for place, tensor in enumerate(inner.tensors)} | values)
+
+
+def _joint(outer: Pointwise, inner: Pointwise, values: Mapping[Tensor, int], *, keeps: bool = False) -> Pointwise:
+    """An expression behind another one, which has some of the tensors that it reads: each with its place there."""
+    found = {place: values[tensor] for place, tensor in enumerate(outer.tensors) if tensor in values}
+    expression = outer.expression.after(inner.expression, found, keeps=keeps)
+    own = (tensor for tensor in outer.tensors if tensor not in values)
+    return Pointwise(expression, (*inner.tensors, *own), (*inner.numbers, *outer.numbers))
+
+
+def _with_several_results(graph: Graph, limits: Limits) -> Graph:
+    """What pointwise nodes read in common, of one another or of others, is read once, by a node of several results."""
+    uses = DefUse(graph)
+    found: dict[Node, _Several] = {}  # by the first of its nodes
+    first_of: dict[Node, Node] = {}
+    for node in graph.nodes:
+        made = _expression_of(node)
+        if made is None or not made.tensors or _is_free(node):  # a fill finds its shape elsewhere
+            continue
+        own = _Several(made, (node,), (node.args[-1],))
+        first_of[node], found[node] = node, own
+        if any(_is_epilogue_of(uses, value, node) for value in made.tensors):
+            continue
+        for first in dict.fromkeys(first_of[each] for each in _related(uses, own, first_of)):
+            joint = _with_result(found[first], own, uses, limits)
+            if joint is not None:
+                first_of[node], found[first] = first, joint
+                del found[node]
+                break
+    replaced = {
+        first: _node_of(_SEVERAL, first, several.nodes, (*several.made, several.outs))
+        for first, several in found.items()
+        if len(several.outs) > 1
+    }
+    gone = {node for node, first in first_of.items() if node is not first}
+    return _replaced(graph, replaced, gone) if replaced else graph
+
+
+def _related(uses: DefUse, own: _Several, known: Mapping[Node, Node]) -> list[Node]:
+    """The known nodes that give what a node reads, or read it as well, the last first."""
+    (node,) = own.nodes
+    related = {uses.producer[value] for value in own.made.tensors if value in uses.producer}
+    related |= {reader for value in own.made.tensors for reader in uses.consumers[value] if reader.index < node.index}
+    return sorted((each for each in related if each in known), key=lambda each: -each.index)
+
+
+def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits) -> _Several | None:
+    """An expression that gives what a node does, too, at the place of its first node; None where it may not."""
+    (node,), (out,) = own.nodes, own.outs
+    values = several.places()
+    whole = uses.sizes.of(out)
+    shared = [value for value in own.made.tensors if value in values and uses.sizes.of(value) == whole]
+    if not shared or any(uses.sizes.of(each) != whole for each in several.outs):
+        return None
+    between = (several.nodes[0], node)
+    rest = [value for value in own.made.tensors if value not in several.outs]
+    if not (uses.single_assignment(out, *several.outs) and uses.in_basic_block(between)):
+        return None
+    if not all(uses.unchanged(each, between) for each in (*rest, *own.made.numbers)):
+        return None
+    made = _joint(own.made, several.made, values, keeps=True)
+    outs = (out, *several.outs)
+    allowed = len(outs) <= _MAX_RESULTS and len(made.expression.calls) <= _MAX_CALLS
+    if not allowed or out in made.tensors or not fit((*made.tensors, *outs), limits):
+        return None
+    return _Several(made, (*several.nodes, node), outs)
+
+
+def _is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
+    """Whether what computes a value may store an expression of it instead: nothing else reads it."""
+    reader = node
+    producer = uses.producer.get(value)
+    while producer is not None and _is_private(uses, value, (reader,)):
+        if producer.traits.epilogues:
+            return True
+        if not _is_view(producer):
+            return False
+        reader, value = producer, producer.args[0]
+        producer = uses.producer.get(value)
+    return False
 
 
 def _with_epilogues(graph: Graph, limits: Limits) -> Graph:
@@ -128,16 +217,64 @@ def _with_epilogues(graph: Graph, limits: Limits) -> Graph:
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
-        made = _expression_of(node)
+        made = _results_of(node)
         if made is None or _is_free(node):
             continue
         for operand in sorted(range(len(made.tensors)), key=lambda place: -_index(uses, made.tensors[place])):
-            found = _epilogue(node, made, operand, uses, sizes, limits)
-            if found is not None and gone.isdisjoint(found[1]) and replaced.keys().isdisjoint(found[1]):
-                replaced[node] = found[0]
-                gone |= found[1]
+            found = _epilogue(node, made, operand, uses, sizes, limits) or _second(node, made, operand, uses, limits)
+            if found is None or not gone.isdisjoint((found.place, *found.gone)):
+                continue
+            if replaced.keys().isdisjoint((found.place, *found.gone)):
+                replaced[found.place] = found.composed
+                gone |= found.gone
                 break
     return _replaced(graph, replaced, gone) if replaced else graph
+
+
+class _Epilogue(NamedTuple):
+    """A node that stores an expression in an epilogue, the node in whose place it is, and others that it replaces."""
+
+    place: Node
+    composed: Node
+    gone: set[Node]
+
+
+def _results_of(node: Node) -> Pointwise | None:
+    """The expression of a node, of one result or of several."""
+    return Pointwise(*node.args[:3]) if node.name == POINTWISE_RESULTS else _expression_of(node)
+
+
+def _outs_of(node: Node) -> tuple[Tensor, ...]:
+    out = node.args[-1]
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Limits) -> _Epilogue | None:
+    """A node that stores an expression beside the operand that it computes, in the place of what computed that."""
+    value = made.tensors[operand]
+    producer, outs = uses.producer.get(value), _outs_of(node)
+    if producer is None or not producer.traits.epilogues or value.dtype != made.expression.operands[operand]:
+        return None
+    others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
+    between = (producer, node)
+    if not uses.single_assignment(value, *outs) or not uses.in_basic_block(between):
+        return None
+    if not all(uses.unchanged(each, between) for each in (*others, *made.numbers)):
+        return None
+    if any(uses.sizes.of(each) != uses.sizes.of(value) for each in outs):
+        return None
+    outs = (*outs, value)
+    read = {*others, *producer.inputs}
+    if not all(by_itself(each.dtype) for each in (*others, *outs)):
+        return None
+    if len(outs) > _MAX_RESULTS or not read.isdisjoint(outs) or not fit((*others, *outs), limits):
+        return None
+    expression = _first(made.expression, operand)
+    values: list[Any] = []
+    anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
+    composition = Composition(anchor, (), replace(expression, kept=(*expression.kept, 0)), alike=True)
+    composed = _node_of(_COMPOSED, producer, between, (composition, tuple(values), others, made.numbers, outs))
+    return _Epilogue(producer, composed, {node})
 
 
 def _index(uses: DefUse, value: Any) -> int:
@@ -147,9 +284,9 @@ def _index(uses: DefUse, value: Any) -> int:
 
 def _epilogue(
     node: Node, made: Pointwise, operand: int, uses: DefUse, sizes: LiveSizes, limits: Limits
-) -> tuple[Node, set[Node]] | None:
-    """A node that stores an expression in the epilogue of what computes an operand, and the nodes that it replaces."""
-    out = node.args[-1]
+) -> _Epilogue | None:
+    """A node that stores an expression in the epilogue of what computes an operand, which nothing else reads."""
+    outs = _outs_of(node)
     value = made.tensors[operand]
     views: list[Node] = []
     producer = uses.producer.get(value)
@@ -166,12 +303,12 @@ def _epilogue(
     if not uses.in_basic_block(between) or not all(uses.unchanged(each, between) for each in read):
         return None
     result = made.tensors[operand]
-    if result.max_shape != out.max_shape or value.dtype != made.expression.operands[operand]:
+    if result.max_shape != outs[0].max_shape or value.dtype != made.expression.operands[operand]:
         return None
     others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
-    if not all(by_itself(each.dtype) for each in (value, *others, out)):
+    if not all(by_itself(each.dtype) for each in (value, *others, *outs)):
         return None
-    if out in (*others, *read) or not fit((*others, out), limits):
+    if not {*others, *read}.isdisjoint(outs) or not fit((*others, *outs), limits):
         return None
     if not {value, *hidden}.isdisjoint(others):  # read beside a view of it: it must be there
         return None
@@ -181,9 +318,11 @@ def _epilogue(
         Anchor(view.name, with_places(view.args[1:-1], values), value.dtype, view.args[-1].max_shape) for view in views
     )
     alike = all(_broadcasts(sizes.of(each), sizes.of(result)) for each in others)
+    if len(outs) > 1 and not alike:
+        return None
     composition = Composition(anchor, viewed, _first(made.expression, operand), alike)
-    args = (composition, tuple(values), others, made.numbers, out)
-    return _node_of(_COMPOSED, node, between, args), {producer, *views}
+    args = (composition, tuple(values), others, made.numbers, outs)
+    return _Epilogue(node, _node_of(_COMPOSED, node, between, args), {producer, *views})
 
 
 def _is_free(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""An operator with an epilogue: an expression of its result is stored instead of it.
+"""An operator with an epilogue: an expression of its result is stored instead of it, or beside it.
 
 Which kernels an operator takes is its own affair: where one of these stores the result, its composition with the
 expression is dispatched instead. Where a route has a kernel that is not composable the result goes through memory, as
@@ -8,7 +8,7 @@ without an epilogue.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import GeneratorType
 from typing import Any
 
@@ -64,7 +64,7 @@ class Composition:
     """An anchor, the views of its result one after the other, and an expression whose first operand these give.
 
     Arguments of views are those but for what they view. Where the result is `alike`, it has the shape of the output at
-    every live size.
+    every live size. An expression that keeps its first operand stores what the anchor gives, without views.
     """
 
     anchor: Anchor
@@ -113,36 +113,38 @@ def from_places(arguments: Any, values: Any) -> Any:
 
 
 @op("liveshape.composed")
-def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTensor) -> Steps:
-    """out = an expression of what an operator computes; `values` are what that reads, `operands` the others."""
+def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Tensors) -> Steps:
+    """out = the results of an expression of what an operator computes; `values` are what that reads, `operands` the
+    others."""
     anchor, expression = composition.anchor, composition.expression
-    computed = LiveTensor(Tensor(f"{out.name} before its epilogue", anchor.dtype, anchor.max_shape), bytearray())
-    in_place = composition.alike and stored_alike(anchor.dtype, out.dtype)
-    memory: LiveTensor | None = None
-    if not in_place:
+    computed = LiveTensor(Tensor(f"{out[0].name} before its epilogue", anchor.dtype, anchor.max_shape), bytearray())
+    memory = next((each for each, place in zip(out, expression.results, strict=True) if place == 0), None)
+    in_place = memory is None and composition.alike and stored_alike(anchor.dtype, out[0].dtype)
+    if memory is None and not in_place:
         memory = yield Scratch(anchor.dtype, composition.max_shape)
     limits: Any = yield GetLimits()
     half = yield from stores_halves(expression)
     dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
     shape = viewed_shape(composition, values, computed)
-    out.shape = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
+    whole = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
+    for result in out:
+        result.shape = whole
     storing = [each for each in dispatches if computed in each.tensors]
-    if out.shape == shape and all(
-        _is_composable(each, expression, computed, out, operands, limits) for each in storing
-    ):
+    if whole == shape and all(_is_composable(each, expression, computed, out, operands, limits) for each in storing):
         for each in dispatches:
             yield _with_epilogue(each, expression, operands, numbers, out, half) if each in storing else each
         return
-    if memory is None and out.shape != shape:
-        raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {out.shape} is stored")
-    target = memory or out
+    if composition.alike and whole != shape:
+        raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {whole} is stored")
+    target = memory or out[0]
     target.shape = shape
     for each in dispatches:
         yield _onto(each, computed, target) if each in storing else each
     if memory is None:
-        yield from evaluate_in_place(Pointwise(expression, operands, numbers), out)
-    else:
-        yield from evaluate(Pointwise(expression, (memory, *operands), numbers), out)
+        yield from evaluate_in_place(Pointwise(expression, operands, numbers), *out)
+        return
+    rest = replace(expression, kept=tuple(place for place in expression.kept if place != 0))
+    yield from evaluate(Pointwise(rest, (memory, *operands), numbers), *(each for each in out if each is not memory))
 
 
 def _collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
@@ -179,7 +181,7 @@ def _is_composable(
     dispatch: Dispatch,
     expression: Expression,
     computed: LiveTensor,
-    out: LiveTensor,
+    out: Tensors,
     operands: Tensors,
     limits: Limits,
 ) -> bool:
@@ -187,13 +189,13 @@ def _is_composable(
     kernel, tensors = dispatch.kernel, dispatch.tensors
     binding = kernel.bindings[0]
     width = dispatch.values.get("VEC", 1) if binding.vector == "V" else 4 if binding.vector == "vec4" else 1
-    bindings = sum(tensor.bindings for tensor in (*tensors[1:], *operands)) + 1
+    bindings = sum(tensor.bindings for tensor in (*tensors[1:], *operands)) + len(out)
     return (
         kernel.composable
         and (is_light(expression) or not kernel.wants_light)
         and tensors[0] is computed
         and computed not in tensors[1:]
-        and out.bindings == 1
+        and all(each.bindings == 1 for each in out)
         and width in (1, 4)
         and binding.vector != "vec2"
         and bindings <= limits.max_bindings
@@ -201,14 +203,14 @@ def _is_composable(
 
 
 def _with_epilogue(
-    dispatch: Dispatch, expression: Expression, operands: Tensors, numbers: Any, out: LiveTensor, half: bool
+    dispatch: Dispatch, expression: Expression, operands: Tensors, numbers: Any, out: Tensors, half: bool
 ) -> Dispatch:
-    found, values = layout(expression.operands[1:], operands, out.shape, EPILOGUE)
+    found, values = layout(expression.operands[1:], operands, out[0].shape, EPILOGUE)
     kernel = composed(dispatch.kernel, expression, found, half)
     more = number_values(expression, numbers, NUMBER) | values
     if found.apart:
-        more[f"{EPILOGUE}count"] = out.numel
-    tensors = (out, *dispatch.tensors[1:], *operands)
+        more[f"{EPILOGUE}count"] = out[0].numel
+    tensors = (out[0], *dispatch.tensors[1:], *out[1:], *operands)
     return _like(dispatch, kernel, tensors, dispatch.values | more)
 
 

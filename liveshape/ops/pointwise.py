@@ -177,24 +177,28 @@ def apply(function: str, *arguments: Any, out: LiveTensor) -> Steps:
     yield from evaluate(build.made(), out)
 
 
-def evaluate(made: Pointwise, out: LiveTensor) -> Steps:
-    """out = an expression of tensors that broadcast together."""
-    out.shape = shape = broadcast_shapes(*(tensor.shape for tensor in made.tensors))
+def evaluate(made: Pointwise, *outs: LiveTensor) -> Steps:
+    """outs = the results of an expression of tensors that broadcast together."""
+    shape = broadcast_shapes(*(tensor.shape for tensor in made.tensors))
+    for out in outs:
+        out.shape = shape
     half = yield from stores_halves(made.expression)
     operands, values = layout(made.expression.operands, made.tensors, shape)
     kernel = pointwise_kernel(made.expression, operands, half)
     count = prod(shape)
     numbers = number_values(made.expression, made.numbers, NUMBER)
-    yield kernel(out, *made.tensors, count=count, **numbers, **values, threads=ceil_div(count, 4))
+    yield kernel(*outs, *made.tensors, count=count, **numbers, **values, threads=ceil_div(count, 4))
 
 
-def evaluate_in_place(made: Pointwise, out: LiveTensor) -> Steps:
+def evaluate_in_place(made: Pointwise, out: LiveTensor, *kept: LiveTensor) -> Steps:
     """out = an expression of what it holds, the first operand, and of other tensors that broadcast to its shape."""
+    for each in kept:
+        each.shape = out.shape
     half = yield from stores_halves(made.expression)
     operands, values = layout(made.expression.operands[1:], made.tensors, out.shape)
     kernel = pointwise_kernel(made.expression, operands, half, in_place=True)
     numbers = number_values(made.expression, made.numbers, NUMBER)
-    yield kernel(out, *made.tensors, count=out.numel, **numbers, **values, threads=ceil_div(out.numel, 4))
+    yield kernel(out, *kept, *made.tensors, count=out.numel, **numbers, **values, threads=ceil_div(out.numel, 4))
 
 
 def stores_halves(expression: Expression) -> Any:
@@ -246,3 +250,9 @@ def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: s
 def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Term:
     """Several pointwise operators as one expression."""
     return e.whole(Pointwise(expression, operands, numbers))
+
+
+@op("liveshape.pointwise_results")
+def several(expression: Any, operands: Any, numbers: Any, out: Tensors) -> Steps:
+    """Several pointwise operators as one expression, more than one value of which is read."""
+    yield from evaluate(Pointwise(expression, operands, numbers), *out)

@@ -34,10 +34,11 @@ def measured(constant: Tensor) -> Magnitude | None:
     largest = square = 0.0
     for piece in pieces(data, max(_PIECE // (4 * width), 1) * 4 * width):
         rows = np.frombuffer(piece, "<f4")
-        if rows.size % width:
-            return None
-        rows = rows.reshape(-1, width)
         largest = max(largest, float(np.abs(rows).max()))
-        square = max(square, float(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max()))
-    found = Magnitude(largest, square**0.5)
+        if rows.size % width:  # a row of several constants, as the biases of siblings are
+            square = np.inf
+        else:
+            rows = rows.reshape(-1, width)
+            square = max(square, float(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max()))
+    found = Magnitude(largest, min(square, width * largest**2) ** 0.5)
     return found if np.isfinite(found).all() else UNKNOWN

@@ -55,7 +55,7 @@ def _by_table(define: Callable[..., Any]) -> Callable[..., Tensor]:
         kinds = {x.dtype for x in inputs if isinstance(x, Operand)}
         out = "float32" if "float32" in kinds else "int64" if "int64" in kinds else "bool"
         made = built(define, inputs, out)
-        result: Tensor = evaluated(TORCH, made.expression, [x.array for x in made.tensors], made.numbers)
+        (result,) = evaluated(TORCH, made.expression, [x.array for x in made.tensors], made.numbers)
         return result
 
     return evaluated_at

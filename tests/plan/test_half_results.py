@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.graph import Graph
+from liveshape.graph import Graph, Tensor
+from liveshape.graph.constants import Interleaved
 from liveshape.graph.limits import Limits, MatrixShape
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
@@ -92,15 +93,36 @@ def test_what_attention_gives_to_a_product_is_float16() -> None:
         out = block.node("aten.linear.default", mixed, weights[3], None, block.tensor(shape))
         halved = optimized(simplified(block.graph(out), HALVES), HALVES, measured)
         (attention,) = (node for node in halved.nodes if "liveshape.attention" in f"{node.name} {node.args[0]}")
-        assert attention.args[-1].dtype == ("float16" if norm else "float32")
+        assert attention.outputs[0].dtype == ("float16" if norm else "float32")
         compile(halved, HALVES)
 
 
-def test_results_that_somebody_else_reads_stay() -> None:
+def test_results_that_somebody_else_reads_stay_beside_their_halves() -> None:
+    """One dispatch stores both, and products read the halves."""
     block = Block()
-    assert block.halves(block.out, block.active) == [f"{block.normed.name} in float16"]
+    halves = [f"{each.name} in float16" for each in (block.normed, block.active)]
+    assert block.halves(block.out, block.active) == halves
     other = block.node("aten.tanh.default", block.normed, block.tensor((64, WIDTH)))
-    assert block.halves(block.out, other) == [f"{block.active.name} in float16"]
+    assert block.halves(block.out, other) == halves
+    graph = optimized(block.graph(block.out, other, block.normed), HALVES, measured)
+    assert [len(node.outputs) for node in graph.nodes] == [1, 3, 1, 1], "the norm stores itself, its halves and tanh"
+    readers = [node for node in graph.nodes if "aten.linear" in str(node.args[0]) or node.name == "aten.linear.default"]
+    assert {block.normed, block.active}.isdisjoint(value for node in readers for value in node.inputs)
+
+
+def test_a_view_that_products_and_others_read_is_one_of_each() -> None:
+    block = Block()
+    rows = block.node("aten.view_copy.default", block.normed, (64, WIDTH), block.tensor((64, WIDTH)))
+    third = block.constant(np.full((INNER, WIDTH), 0.01, np.float32))
+    beside = block.node("aten.linear.default", rows, third, None, block.tensor((64, INNER)))
+    names = [f"{each.name} in float16" for each in (block.normed, rows, block.active)]
+    assert sorted(block.halves(block.out, beside)) == sorted(names)
+    graph = optimized(block.graph(block.out, beside), HALVES, measured)
+    assert rows not in {value for node in graph.nodes for value in node.outputs}, "nobody reads its floats"
+    other = block.node("aten.sum.dim_IntList", rows, (0,), True, None, block.tensor((1, WIDTH)))
+    assert sorted(block.halves(block.out, beside, other)) == sorted(names)
+    graph = optimized(block.graph(block.out, beside, other), HALVES, measured)
+    assert rows in {value for node in graph.nodes for value in node.outputs}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +136,16 @@ def test_results_that_somebody_else_reads_stay() -> None:
 )
 def test_what_may_be_too_large_stays(options: dict[str, Any], count: int) -> None:
     assert len(Block(**options).halves()) == count
+
+
+def test_constants_that_are_merged_have_the_magnitudes_of_all_parts() -> None:
+    parts = [np.array([3.0, -4.0], np.float32), np.array([0.5], np.float32)]
+    data = tuple(memoryview(part).cast("B") for part in parts)
+    merged = Interleaved(data, tuple(len(part) for part in data))
+    found = measured(Tensor("biases", "float32", (3,), constant=merged))
+    assert found is not None
+    assert found.largest == 4
+    assert math.hypot(3, 4, 0.5) <= found.row <= 4 * 3**0.5
 
 
 def test_no_input_exceeds_a_magnitude() -> None:

@@ -18,15 +18,15 @@ from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.ops.pointwise import built
 
 
-def evaluated(library: Any, expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> Any:
-    """An expression of arrays of a library, every call of it kept in the dtype that the file has for it.
+def evaluated(library: Any, expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+    """The results of an expression of arrays of a library, every call of it kept in the dtype that the file has for it.
 
     Beside its functions the library has `floats` and `wholes`, which convert, `truth`, and `kept`, which rounds.
 
     >>> from liveshape.graph.expression import Applied
     >>> negative = Expression(("float32",), (), (Applied("neg", (0,), "float32"),))
     >>> evaluated(NUMPY_FUNCTIONS, negative, [np.array([1.5])], [])
-    array([-1.5], dtype=float32)
+    [array([-1.5], dtype=float32)]
     """
     values = [*operands, *numbers]
     for call in expression.calls:
@@ -38,7 +38,7 @@ def evaluated(library: Any, expression: Expression, operands: Sequence[Any], num
             convert = library.truth if condition else library.wholes if whole else library.floats
             given.append(convert(values[place]))
         values.append(library.kept(function.meaning(library, *given), call.dtype))
-    return values[-1]
+    return [values[place] for place in expression.results]
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
     assert define is not None
     inputs = [operand(argument, array) for argument, array in zip(node.args, arguments, strict=False)]
     made = built(define, inputs, out.dtype)
-    return evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)
+    return evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)[0]
 
 
-@meaning("liveshape.pointwise")
+@meaning("liveshape.pointwise", "liveshape.pointwise_results")
 def _fused(expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
     with np.errstate(all="ignore"):
-        return [evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)]
+        return evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)
 
 
 class NumpyFunctions:
