@@ -100,12 +100,19 @@ NORMED_LAYER = replace(FUSED_LAYER, normed=True)
     product=LAYER,
 )
 def linear_q4gsw(
-    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    bias: LiveTensor | None,
+    out: LiveTensor,
+    *,
+    norm: Norm | None = None,
 ) -> Steps:
     out.shape = (*x.shape[:-1], weight.shape[0])
     if scales.rank < 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
-    yield from q4_product(x, weight, scales, group_size, bias, (out,))
+    yield from q4_product(x, weight, scales, group_size, bias, (out,), norm=norm)
 
 
 @op("et_vk.linear_qcs4w.default", rows=row_wise("x"), product=Product(packed_weight, "x", "weight", linear=True))

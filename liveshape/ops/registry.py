@@ -138,7 +138,8 @@ def op(
     masks: str | None = None,
     **traits: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a generator under its exported names; the last parameter is the output.
+    """Register a generator under its exported names; the last parameter is the output, but for keyword-only ones, which
+    no file gives.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
     depends on values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
@@ -153,7 +154,8 @@ def op(
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
         hints = typing.get_type_hints(run)
-        parameters = tuple(_parameter(name, hints[name]) for name in inspect.signature(run).parameters)
+        given = inspect.signature(run).parameters.values()
+        parameters = tuple(_parameter(each.name, hints[each.name]) for each in given if each.kind != each.KEYWORD_ONLY)
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
         gathered = None if gathers is None else (places[gathers[0]], places[gathers[1]])
