@@ -104,6 +104,21 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     return made
 
 
+@lru_cache(maxsize=1024)
+def gated(kernel: Kernel, expression: Expression) -> Kernel:
+    """A kernel of pairs that stores an expression of each, its `gate_of`; this has two operands and no numbers.
+
+    Example: `gated(Kernel.load("q4/gemv", EPILOGUE="gated"), expression)`.
+    """
+    lines, (result,) = statements(expression, ["gate_first", "gate_second"], "gate_", half=True)
+    own = "\n".join([needed(lines), "fn gate_of(gate_first: vec4<f32>, gate_second: vec4<f32>) -> vec4<f32> {", *lines])
+    text = _library_word().sub(lambda match: f"library_{match.group()}", f"{own}\nreturn {result};\n}}")
+    made = Kernel(f"{kernel.name} + {named(expression)}", {})
+    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
+    vars(made).update(attributes, name=made.file, text=(*kernel.text, f"\n{text}\n"))
+    return made
+
+
 @cache
 def is_light(expression: Expression) -> bool:
     """Whether an expression is a few instructions: none of its functions calls one of the library, but to look for NaN.

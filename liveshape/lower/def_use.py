@@ -70,19 +70,6 @@ class DefUse:
             for value in values
         )
 
-    def same_rows(self, one: Tensor, other: Tensor) -> bool:
-        """Whether two tensors have one shape at every live size: linears of one width and one input."""
-        one, other = self.viewed(one), self.viewed(other)
-        if one.max_shape != other.max_shape:
-            return False
-        producers = self.producer.get(one), self.producer.get(other)
-        views = [node for node in producers if node is not None and node.name == VIEW]
-        if len(views) == 2 and views[0].args[1] == views[1].args[1]:
-            written_once = all(self.writes[value] <= 1 for view in views for value in view.inputs)
-            return written_once and self.same_rows(views[0].args[0], views[1].args[0])
-        linears = [node for node in producers if node is not None and _is_linear(node)]
-        return len(linears) == 2 and linears[0].args[0] is linears[1].args[0]
-
     def viewed(self, tensor: Tensor) -> Tensor:
         """What a tensor is a view of, in its own shape; else the tensor.
 

@@ -9,12 +9,9 @@ of convolutions (`convolution_patterns.py`): they alone change the last bits of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from liveshape import ops
-from liveshape.graph import Graph, Limits, Node, Shape, Tensor
-from liveshape.graph.constants import Interleaved
-from liveshape.graph.elements import prod
+from liveshape.graph import Graph, Limits, Node, Tensor
 from liveshape.graph.sources import united
 from liveshape.lower.attention_patterns import ATTENTIONS
 from liveshape.lower.convolution_patterns import FOLDED_NORMS
@@ -28,7 +25,6 @@ from liveshape.lower.pattern_operators import (
     ATTENTION_WITH_UPDATE,
     GATED_LAYERS,
     LINEAR_Q4,
-    MUL,
     QKV_LAYERS,
     RESIDUAL_LAYER,
     RMS_NORM,
@@ -36,13 +32,11 @@ from liveshape.lower.pattern_operators import (
     ROTARY,
     ROTARY_LAYERS,
     ROTARY_TO_CACHE,
-    SIGMOID,
-    SWIGLU,
     UPDATE,
     VIEW,
 )
 from liveshape.lower.product_patterns import PRODUCTS
-from liveshape.lower.q4_patterns import NO_VALUES, residual_layer, rms_norm_layer, rotary_layers
+from liveshape.lower.q4_patterns import gated_layers, qkv_layers, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.result_patterns import FIRST_RESULTS
 from liveshape.lower.rewriting import rewritten, without_orphans
 from liveshape.lower.row_orders import ROW_ORDERS
@@ -112,72 +106,6 @@ def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replaceme
     return [Replacement(add, ADD_RMS_NORM, (add, norms[0]), (a, b, weight, eps, (total, out)))]
 
 
-def _gated_unit(uses: DefUse, sigmoid: Node, limits: Limits) -> Sequence[Replacement]:
-    """SwiGLU: s = sigmoid(gate); silu = gate * s; out = silu * up: at the last product, its two linears fused."""
-    gate, factor = sigmoid.args
-    first = uses.only_consumer(factor)
-    if first is None or first.name != MUL or {*first.args[:2]} != {gate, factor}:
-        return ()
-    silu = first.args[-1]
-    second = uses.only_consumer(silu)
-    if second is None or second.name != MUL or second.args[0] is second.args[1]:
-        return ()
-    up = second.args[1] if second.args[0] is silu else second.args[0]
-    out = second.args[-1]
-    if not uses.single_assignment(gate, factor, silu, up, out) or not uses.same_rows(gate, up):
-        return ()
-    if not exact(gate, factor, silu, up, out):
-        return ()
-    unit = sigmoid, first, second
-    return _gated_layers(uses, gate, up, unit, limits) or [Replacement(second, SWIGLU, unit, (gate, up, out))]
-
-
-def _gated_layers(
-    uses: DefUse, gate: Tensor, up: Tensor, unit: tuple[Node, Node, Node], limits: Limits
-) -> Sequence[Replacement]:
-    """SwiGLU as the epilogue of its two linears. Where both are viewed alike, the result is viewed instead."""
-    sigmoid, first, second = unit
-    out = target = second.args[-1]
-    producers = [uses.producer[gate], uses.producer[up]]
-    views = [node for node in producers if node.name == VIEW]
-    layers = [uses.producer.get(node.args[0], node) if node in views else node for node in producers]
-    private = uses.used_only_by((sigmoid, first), gate) and uses.used_only_by((second,), up)
-    private = private and all(uses.used_only_by((node,), node.args[0]) for node in views)
-    merged = _merged(uses, layers, limits, interleaved=True) if private else None
-    if merged is None or not uses.in_basic_block([*layers, *views, *unit]):
-        return ()
-    gone = (*layers, *views, *unit)
-    found = []
-    made = merged.made
-    if any(uses.viewed(node.args[-1]) is node.args[-1] for node in views):
-        target = Tensor(f"{out.name} before its view", out.dtype, layers[0].args[-1].max_shape)
-        made = (*made, target)
-        found.append(Replacement(second, VIEW, gone, (target, views[0].args[1], out)))
-    last = max(layers, key=lambda node: node.index)
-    return [*found, Replacement(last, GATED_LAYERS, gone, (*merged.args, target), made)]
-
-
-def _qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
-    """QKV projection: three linears of one input with nothing but views between them: at the place of the first.
-
-    The values may have another format: files keep more bits of these.
-    """
-    found = [node]
-    for other in uses.graph.nodes[node.index + 1 :]:
-        if other.name == LINEAR_Q4 and other.args[0] is node.args[0]:
-            found.append(other)
-        if len(found) == 3 or not (other is found[-1] or other.alias):
-            break
-    if len(found) != 3:
-        return ()
-    merged = _merged(uses, found, limits, interleaved=False)
-    merged = _with_values_apart(uses, found, limits) if merged is None else merged.with_args(*NO_VALUES)
-    if merged is None:
-        return ()
-    outs = tuple(layer.args[-1] for layer in found)
-    return [Replacement(node, QKV_LAYERS, tuple(found), (*merged.args, outs), merged.made)]
-
-
 def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Replacement]:
     """Rotary embedding of queries and keys: it also updates the KV cache, if values are there.
 
@@ -216,10 +144,10 @@ FUSIONS = (
     *DEQUANTIZED_WEIGHTS,
     FOLDED_NORMS,
     Fusion(
-        "SwiGLU, in the epilogue of its two linears if they are of 4 bits",
-        frozenset({SIGMOID}),
-        (GATED_LAYERS, SWIGLU),
-        _gated_unit,
+        "an expression of two 4-bit linears of one input, in the epilogue of both",
+        frozenset({LINEAR_Q4}),
+        (GATED_LAYERS, VIEW),
+        gated_layers,
     ),
     Fusion(
         "rotary embedding and the update of the KV cache",
@@ -231,7 +159,7 @@ FUSIONS = (
         "QKV projection: three 4-bit linears of one input, the last of any format",
         frozenset({LINEAR_Q4}),
         (QKV_LAYERS,),
-        _qkv_layers,
+        qkv_layers,
     ),
     Fusion(
         "QKV projection with rotary embedding and KV cache in its epilogue",
@@ -258,83 +186,3 @@ FUSIONS = (
         rms_norm_layer,
     ),
 )
-
-
-class _Layer(NamedTuple):
-    """The arguments of a 4-bit linear layer."""
-
-    x: Tensor
-    weight: Tensor
-    scales: Tensor
-    group: int
-    bias: Tensor | None
-    out: Tensor
-
-    @property
-    def constants(self) -> tuple[Tensor, ...]:
-        return (self.weight, self.scales) if self.bias is None else (self.weight, self.scales, self.bias)
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        """What linears must have in common to be fused into one."""
-        dtypes = [tensor.dtype for tensor in (*self.constants, self.out)]
-        return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:-1], dtypes
-
-
-class _Merged(NamedTuple):
-    """The inputs of one linear that has the columns of several, and the constants that were made for it."""
-
-    args: tuple[Any, ...]
-    made: tuple[Tensor, ...]
-
-    def with_args(self, *more: Any) -> _Merged:
-        return self._replace(args=(*self.args, *more))
-
-
-def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
-    """Several linears as one, their columns interleaved or concatenated."""
-    if any(node.name != LINEAR_Q4 for node in nodes):
-        return None
-    layers = [_Layer(*node.args) for node in nodes]
-    for node, layer in zip(nodes, layers, strict=True):
-        alike = layer.signature == layers[0].signature and layer.scales.max_shape[-1] == layer.weight.max_shape[0]
-        own = all(uses.private_constant(node, tensor) for tensor in layer.constants)
-        if not (alike and own and uses.single_assignment(layer.out)):
-            return None
-    if not uses.unchanged(layers[0].x, nodes):
-        return None
-    x, weight, scales, group, bias, _ = layers[0]
-    columns = sum(layer.weight.max_shape[0] for layer in layers)
-    weights = _merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
-    by_group = scales.max_shape[:-1]
-    factors = _merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
-    terms = [layer.bias for layer in layers if layer.bias is not None]
-    added = None if bias is None else _merged_constant(terms, (columns,), 0, interleaved)
-    made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
-    return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
-
-
-def _with_values_apart(uses: DefUse, nodes: Sequence[Node], limits: Limits) -> _Merged | None:
-    """Queries and keys as one linear, and the values as they are; their biases as one."""
-    merged = _merged(uses, nodes[:2], limits, interleaved=False)
-    if merged is None or _merged(uses, nodes[2:], limits, interleaved=False) is None:
-        return None
-    layers = [_Layer(*node.args) for node in nodes]
-    queries, _, values = layers
-    terms = [layer.bias for layer in layers if layer.bias is not None]
-    alike = len({term.dtype for term in terms}) < 2 and values.out.dtype == queries.out.dtype
-    if not alike or len(terms) not in (0, 3) or not uses.unchanged(queries.x, nodes):
-        return None
-    bias = _merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
-    made = merged.made[:2] if bias is None else (*merged.made[:2], bias)
-    return _Merged((*merged.args[:4], bias, values.weight, values.scales, values.group), made)
-
-
-def _merged_constant(tensors: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
-    """One constant of several: single slices of an axis interleaved, or concatenated along it."""
-    data = [tensor.constant for tensor in tensors if tensor.constant is not None]
-    runs = [
-        len(each) // prod(tensor.max_shape[: axis + interleaved]) for each, tensor in zip(data, tensors, strict=True)
-    ]
-    name = " + ".join(tensor.name for tensor in tensors)
-    return Tensor(name, tensors[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))

@@ -66,7 +66,7 @@ def _with_expressions(graph: Graph, limits: Limits) -> Graph:
     uses = DefUse(graph)
     trees: dict[Node, _Tree] = {}
     for node in graph.nodes:  # a tree has what it reads fused already
-        made = _expression_of(node)
+        made = expression_of(node)
         if made is not None:
             trees[node] = _grown(_Tree(made, (node,)), node, uses, trees, limits)
     inner = {each for root, tree in trees.items() for each in tree.nodes if each is not root}
@@ -78,8 +78,11 @@ def _with_expressions(graph: Graph, limits: Limits) -> Graph:
     return _replaced(graph, replaced, inner) if replaced else graph
 
 
-def _expression_of(node: Node) -> Pointwise | None:
-    """The expression of a pointwise node; None where it is none at these arguments, or of other elements."""
+def expression_of(node: Node) -> Pointwise | None:
+    """The expression of a pointwise node; None where it is none at these arguments.
+
+    Example: `expression_of(uses.producer[value])`.
+    """
     define, out = node.traits.pointwise, node.args[-1]
     if define is None or not isinstance(out, Tensor):
         return None
@@ -144,7 +147,7 @@ def _with_several_results(graph: Graph, limits: Limits) -> Graph:
     found: dict[Node, _Several] = {}  # by the first of its nodes
     first_of: dict[Node, Node] = {}
     for node in graph.nodes:
-        made = _expression_of(node)
+        made = expression_of(node)
         if made is None or not made.tensors or _is_free(node):  # a fill finds its shape elsewhere
             continue
         own = _Several(made, (node,), (node.args[-1],))
@@ -241,7 +244,7 @@ class _Epilogue(NamedTuple):
 
 def _results_of(node: Node) -> Pointwise | None:
     """The expression of a node, of one result or of several."""
-    return Pointwise(*node.args[:3]) if node.name == POINTWISE_RESULTS else _expression_of(node)
+    return Pointwise(*node.args[:3]) if node.name == POINTWISE_RESULTS else expression_of(node)
 
 
 def _outs_of(node: Node) -> tuple[Tensor, ...]:

@@ -1,17 +1,21 @@
-"""Fusion patterns of the 4-bit linear: RMSNorm in the prologue; residual add, rotary and KV cache in the epilogue."""
+"""Fusion patterns of 4-bit linears: those of one input as one, with an expression, a residual add, or rotary embedding
+and KV cache in its epilogue; RMSNorm in the prologue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 from liveshape.formats.source import is_view
 from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.constants import Interleaved, Paired
 from liveshape.graph.elements import prod
+from liveshape.graph.expression import Expression
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.pattern import Replacement, exact, fit
+from liveshape.lower.pattern import Replacement, exact, fit, merged_constant
 from liveshape.lower.pattern_operators import (
+    GATED_LAYERS,
     LINEAR_Q4,
     QKV_LAYERS,
     RESIDUAL_LAYER,
@@ -19,8 +23,11 @@ from liveshape.lower.pattern_operators import (
     ROTARY_LAYERS,
     VIEW,
 )
+from liveshape.lower.pointwise_fusion import expression_of
+from liveshape.ops.pointwise import Build
 from liveshape.ops.q4_heuristics import can_stage_row, is_gemv
 
+MAX_GATE = 16  # operators between two linears and what is computed of both
 NO_VALUES = (None, None, 0)  # of a QKV projection whose values are in the weight of queries and keys
 MAX_RECOMPUTE_BYTES = 16 << 20  # that all workgroups may read to recompute an RMSNorm in the time of a dispatch
 
@@ -46,6 +53,98 @@ def residual_layer(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacem
             args = (x, weight, scales, group, bias, residual, out)
             return [Replacement(add, RESIDUAL_LAYER, nodes, args)]
     return ()
+
+
+def gated_layers(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement]:
+    """Two linears of one input, be they viewed alike, and an expression of both: it becomes their epilogue.
+
+    Where both are viewed, the result is viewed instead.
+    """
+    for first in uses.consumers.get(last.args[0], []):
+        if first.name == LINEAR_Q4 and first.index < last.index:
+            views = [node for layer in (first, last) if (node := _only_view(uses, layer.args[-1])) is not None]
+            viewed = [(layer, *views[place : place + 1])[-1].args[-1] for place, layer in enumerate((first, last))]
+            alike = len(views) != 1 and len({view.args[1] for view in views}) < 2
+            gate = _gate(uses, *viewed) if alike and uses.single_assignment(*viewed) else None
+            if gate is not None:
+                return _gated(uses, (first, last), views, gate, limits)
+    return ()
+
+
+def _only_view(uses: DefUse, value: Any) -> Node | None:
+    view = uses.only_consumer(value)
+    return view if view is not None and view.name == VIEW else None
+
+
+class _Gate(NamedTuple):
+    """An expression of two values, the nodes that compute it, and its result."""
+
+    expression: Expression
+    nodes: tuple[Node, ...]
+    out: Tensor
+
+
+def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
+    """The first value that is computed of two others alone, if nothing else reads these or what lies between."""
+    if first.max_shape != second.max_shape or not exact(first, second):
+        return None
+    build = Build(first.dtype)
+    terms: dict[Any, Any] = {first: first, second: second}
+    nodes: list[Node] = []
+    left = [first, second]  # what others are to read
+    while len(left) > 1 and len(nodes) < MAX_GATE:
+        readers = {node.index: node for value in left for node in uses.consumers.get(value, []) if node not in nodes}
+        node = readers[min(readers)] if readers else None
+        made = None if node is None else expression_of(node)
+        if node is None or made is None or made.numbers or not all(tensor in terms for tensor in made.tensors):
+            return None
+        out = node.args[-1]
+        if not exact(out) or out.max_shape != first.max_shape or not uses.single_assignment(out):
+            return None
+        terms[out] = build.whole(made._replace(tensors=tuple(terms[tensor] for tensor in made.tensors)))
+        nodes.append(node)
+        left = [value for value in (*left, out) if not uses.used_only_by(nodes, value)]
+    made = build.made()
+    if len(left) != 1 or left[0] is not nodes[-1].args[-1] or {*made.tensors} != {first, second}:
+        return None
+    order = [made.tensors.index(first), made.tensors.index(second)]
+    return _Gate(made.expression.reordered(order), tuple(nodes), left[0])
+
+
+def _gated(
+    uses: DefUse, layers: Sequence[Node], views: Sequence[Node], gate: _Gate, limits: Limits
+) -> Sequence[Replacement]:
+    merged = _merged(uses, layers, limits, interleaved=True)
+    gone = (*layers, *views, *gate.nodes)
+    if merged is None or not uses.in_basic_block(gone):
+        return ()
+    target, found, made = gate.out, [], merged.made
+    if any(uses.viewed(view.args[-1]) is view.args[-1] for view in views):
+        target = Tensor(f"{gate.out.name} before its view", gate.out.dtype, layers[0].args[-1].max_shape)
+        made = (*made, target)
+        found.append(Replacement(gate.nodes[-1], VIEW, gone, (target, views[0].args[1], gate.out)))
+    return [*found, Replacement(layers[-1], GATED_LAYERS, gone, (*merged.args, gate.expression, target), made)]
+
+
+def qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """QKV projection: three linears of one input with nothing but views between them: at the place of the first.
+
+    The values may have another format: files keep more bits of these.
+    """
+    found = [node]
+    for other in uses.graph.nodes[node.index + 1 :]:
+        if other.name == LINEAR_Q4 and other.args[0] is node.args[0]:
+            found.append(other)
+        if len(found) == 3 or not (other is found[-1] or other.alias):
+            break
+    if len(found) != 3:
+        return ()
+    merged = _merged(uses, found, limits, interleaved=False)
+    merged = _with_values_apart(uses, found, limits) if merged is None else merged.with_args(*NO_VALUES)
+    if merged is None:
+        return ()
+    outs = tuple(layer.args[-1] for layer in found)
+    return [Replacement(node, QKV_LAYERS, tuple(found), (*merged.args, outs), merged.made)]
 
 
 def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replacement]:
@@ -158,3 +257,73 @@ def _worth_recomputing(columns: int, depth: int, limits: Limits) -> bool:
     """Whether recomputing the RMSNorm in every workgroup, of about 32,768 / depth columns, beats a dispatch."""
     can_recompute = depth % 8 == 0 and can_stage_row(depth, limits) and is_gemv(1, limits)
     return can_recompute and columns * depth**2 // 4096 <= MAX_RECOMPUTE_BYTES
+
+
+class _Layer(NamedTuple):
+    """The arguments of a 4-bit linear layer."""
+
+    x: Tensor
+    weight: Tensor
+    scales: Tensor
+    group: int
+    bias: Tensor | None
+    out: Tensor
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        return (self.weight, self.scales) if self.bias is None else (self.weight, self.scales, self.bias)
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """What linears must have in common to be fused into one."""
+        dtypes = [tensor.dtype for tensor in (*self.constants, self.out)]
+        return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:-1], dtypes
+
+
+class _Merged(NamedTuple):
+    """The inputs of one linear that has the columns of several, and the constants that were made for it."""
+
+    args: tuple[Any, ...]
+    made: tuple[Tensor, ...]
+
+    def with_args(self, *more: Any) -> _Merged:
+        return self._replace(args=(*self.args, *more))
+
+
+def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
+    """Several linears as one, their columns interleaved or concatenated."""
+    if any(node.name != LINEAR_Q4 for node in nodes):
+        return None
+    layers = [_Layer(*node.args) for node in nodes]
+    for node, layer in zip(nodes, layers, strict=True):
+        alike = layer.signature == layers[0].signature and layer.scales.max_shape[-1] == layer.weight.max_shape[0]
+        own = all(uses.private_constant(node, tensor) for tensor in layer.constants)
+        if not (alike and own and uses.single_assignment(layer.out)):
+            return None
+    if not uses.unchanged(layers[0].x, nodes):
+        return None
+    x, weight, scales, group, bias, _ = layers[0]
+    columns = sum(layer.weight.max_shape[0] for layer in layers)
+    weights = merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
+    by_group = scales.max_shape[:-1]
+    factors = merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
+    terms = [layer.bias for layer in layers if layer.bias is not None]
+    added = None if bias is None else merged_constant(terms, (columns,), 0, interleaved)
+    made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
+    return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
+
+
+def _with_values_apart(uses: DefUse, nodes: Sequence[Node], limits: Limits) -> _Merged | None:
+    """Queries and keys as one linear, and the values as they are; their biases as one."""
+    merged = _merged(uses, nodes[:2], limits, interleaved=False)
+    if merged is None or _merged(uses, nodes[2:], limits, interleaved=False) is None:
+        return None
+    layers = [_Layer(*node.args) for node in nodes]
+    queries, _, values = layers
+    terms = [layer.bias for layer in layers if layer.bias is not None]
+    alike = len({term.dtype for term in terms}) < 2 and values.out.dtype == queries.out.dtype
+    if not alike or len(terms) not in (0, 3) or not uses.unchanged(queries.x, nodes):
+        return None
+    bias = merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
+    made = merged.made[:2] if bias is None else (*merged.made[:2], bias)
+    return _Merged((*merged.args[:4], bias, values.weight, values.scales, values.group), made)

@@ -10,7 +10,7 @@ from liveshape.graph.traits import CacheRows, Carried
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.pointwise import Build, Term, apply, pointwise
+from liveshape.ops.pointwise import apply
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.row_rules import elementwise, outputs_along
@@ -18,12 +18,6 @@ from liveshape.ops.row_tables import RowKernels, Start, axis_by_table, first_row
 
 ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
 ROTARY_TO_CACHE = RowKernels.load("attention/rotary", VALUES="to_cache")
-
-
-@pointwise("liveshape.swiglu", fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
-def swiglu(e: Build, gate: LiveTensor, up: LiveTensor) -> Term:
-    """gate * sigmoid(gate) * up; every product is rounded as the three operators that it stands for would."""
-    return e.call("mul", e.call("mul", gate, e.call("sigmoid", gate)), up)
 
 
 @op(

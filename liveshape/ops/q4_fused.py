@@ -83,7 +83,7 @@ def qkv_linear_q4gsw(
     "liveshape.gated_linear_q4gsw",
     rows=row_wise("x"),
     product=FUSED_LAYER,
-    fused_from=("et_vk.linear_q4gsw.default", "et_vk.linear_q4gsw.default", "liveshape.swiglu"),
+    fused_from=("et_vk.linear_q4gsw.default",) * 2,
 )
 def gated_linear_q4gsw(
     x: LiveTensor,
@@ -91,11 +91,12 @@ def gated_linear_q4gsw(
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
+    gate: Any,
     out: LiveTensor,
     *,
     norm: Norm | None = None,
 ) -> Steps:
-    """SwiGLU in the epilogue of two linears of one input, whose columns are interleaved: gate * sigmoid(gate) * up.
+    """An expression of two linears of one input, whose columns are interleaved: silu(first) * second, for example.
 
     `out` is floats, or quantized for the layer that reads it: see `lower/activations.py`.
     """
@@ -103,17 +104,17 @@ def gated_linear_q4gsw(
     shape = (*x.shape[:-1], weight.shape[0] // 2)
     if out.dtype not in QUANTIZED_DTYPES:
         out.shape = shape
-        yield from q4_product(*given, (out,), GATED, norm)
+        yield from q4_product(*given, (out,), GATED, norm, gate=gate)
         return
     out.shape = quantized_shape(shape)
     limits: Limits = yield GetLimits()
     if not quantizes_gated(prod(x.max_shape[:-1]), limits):
         floats: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
     if quantizes_gated(prod(x.shape[:-1]), limits):
-        yield from q4_product(*given, (out,), GATED_QUANTIZED, norm, quantized_units=GATED_UNITS)
+        yield from q4_product(*given, (out,), GATED_QUANTIZED, norm, gate=gate, quantized_units=GATED_UNITS)
         return
     floats.shape = shape
-    yield from q4_product(*given, (floats,), GATED, norm)
+    yield from q4_product(*given, (floats,), GATED, norm, gate=gate)
     yield from quantize_rows(floats, None, None, out)
 
 

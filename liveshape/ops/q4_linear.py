@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 from liveshape.errors import ShapeError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
+from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.composition import gated
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
@@ -159,6 +161,7 @@ def q4_product(
     kernels: Q4Kernels = STORE,
     norm: Norm | None = None,
     *,
+    gate: Expression | None = None,
     high_first: bool = False,
     quantized_units: int = 0,
     **epilogue: Any,
@@ -168,7 +171,7 @@ def q4_product(
     The epilogue of the kernels, with the values that it takes, stores to `outs`. Rows of x are floats, quantized by
     `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
     `norm`, x is one row before its RMSNorm, or many where `rounds_normed` says so. The epilogue quantizes
-    `quantized_units` of a workgroup together.
+    `quantized_units` of a workgroup together; that of pairs of columns stores a `gate` of each.
     """
     quantizes = not high_first and quantizes_rows(x, weight, scales, group)
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
@@ -190,7 +193,7 @@ def q4_product(
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     terms = bias if norm is None or norm.terms is None or halved is not None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
-    product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, quantized_units, limits)
+    product = Q4Product(x, operands, outs, kernels, norm, gate, layer, epilogue, quantized_units, limits)
     staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
     if quantizes and is_gemv(rows, limits) and (norm is not None or x.max_shape[-1] <= staged):
         yield _quantizing_gemv(product)
@@ -288,12 +291,15 @@ class Q4Product(NamedTuple):
     outs: Tensors
     kernels: Q4Kernels
     norm: Norm | None
+    gate: Expression | None
     layer: dict[str, Any]
     epilogue: dict[str, Any]
     quantized_units: int
     limits: Limits
 
     def dispatch(self, kernel: Kernel, **values: Any) -> Dispatch:
+        if self.gate is not None:
+            kernel = gated(kernel, self.gate)
         return kernel(self.x, *self.operands, *self.outs, **self.layer, **self.epilogue, **values)
 
     def sizes(self) -> tuple[int, int, int]:
@@ -384,7 +390,7 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
         return
     layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield product._replace(outs=(partial_sums,), epilogue={}).dispatch(split, **loads, **tiles)
+    yield product._replace(outs=(partial_sums,), gate=None, epilogue={}).dispatch(split, **loads, **tiles)
     yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
@@ -427,7 +433,7 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
     if splits == 1:
         yield ours.dispatch(product.kernels.matrix_tiles, **tiles)
         return
-    yield ours._replace(outs=(partial_sums,), epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
+    yield ours._replace(outs=(partial_sums,), gate=None, epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
     combined = product._replace(x=partial_sums, layer=layer | {"splits": splits})
     yield combined.dispatch(product.kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 

@@ -33,15 +33,6 @@ def of_floats(made: Layers, x: Any, columns: int) -> Any:
     return made.chain.node("aten.linear.default", x, weight, None, made.chain.tensor((1, ROWS, columns)))
 
 
-def unit(made: Layers, x: Any) -> list[Any]:
-    """A gated unit whose layers are of floats."""
-    chain, shape = made.chain, (1, ROWS, 12)
-    gate = of_floats(made, x, 12)
-    sigmoid = chain.node("aten.sigmoid.default", gate, chain.tensor(shape))
-    silu = chain.node("aten.mul.Tensor", gate, sigmoid, chain.tensor(shape))
-    return [chain.node("aten.mul.Tensor", silu, of_floats(made, x, 12), chain.tensor(shape))]
-
-
 def normed_sum(made: Layers, x: Any) -> list[Any]:
     total = made.add(x, made.chain.node("aten.tanh.default", x, made.chain.tensor(x.max_shape)))
     return [total, made.norm(total)]
@@ -85,7 +76,6 @@ def cached(layer: Callable[[Layers, Any, int], Any], normed: bool = False) -> Ca
 
 
 PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
-    "liveshape.swiglu": unit,
     "liveshape.add_rms_norm": normed_sum,
     "liveshape.qkv_linear_q4gsw": three,
     "liveshape.gated_linear_q4gsw": lambda made, x: [made.gated(x, 12)],

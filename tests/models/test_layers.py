@@ -227,6 +227,40 @@ def test_an_add_is_not_fused_where_something_else_uses_a_part() -> None:
     assert len(fuse(made.chain.graph(twice)).nodes) == 2, "both are the product"
 
 
+def curve(made: Layers, name: str, *values: Any) -> Any:
+    chain, shape = made.chain, values[0].max_shape
+    rest = {"aten.gelu.default": ("tanh",), "aten.add.Tensor": (1,)}.get(name, ())
+    return chain.node(name, *values, *rest, chain.tensor(shape))
+
+
+GATES = {
+    "gelu": lambda made, a, b: curve(made, "aten.mul.Tensor", curve(made, "aten.gelu.default", a), b),
+    "the second": lambda made, a, b: curve(made, "aten.mul.Tensor", a, curve(made, "aten.tanh.default", b)),
+    "of both": lambda made, a, b: curve(
+        made, "aten.add.Tensor", curve(made, "aten.square.default", b), curve(made, "aten.maximum.default", a, b)
+    ),
+}
+
+
+@pytest.mark.parametrize(("gate", "many"), in_turn(GATES), ids=GATES)
+def test_any_expression_of_two_layers_is_their_epilogue(gate: Any, many: bool) -> None:
+    def unit() -> tuple[Layers, Any]:
+        made = Layers()
+        x = made.chain.input((1, ROWS, 24))
+        first, second = made.layer(x, 13, True), made.layer(x, 13, True)
+        return made, gate(made, first, second)
+
+    (plain, out), (other, joined) = unit(), unit()
+    fused = fuse(other.chain.graph(joined))
+    assert operators(fused) == Counter({"gated_linear_q4gsw": 1})
+    same_bytes(
+        plain.chain.graph(out),
+        fused,
+        lambda size: [np.random.default_rng(size).standard_normal((1, size, 24)).astype(np.float32)],
+        many=many,
+    )
+
+
 def test_an_add_is_not_fused_across_a_write_to_its_input() -> None:
     made = Layers()
     x, y, z = (made.chain.input((1, ROWS, 24)) for _ in range(3))

@@ -47,7 +47,9 @@ def test_one_problem_is_one() -> None:
     assert str(unsupported("forward", [problem("aten::mm.out", 3, "not of int8")])).endswith("(node 3): not of int8")
 
 
-@pytest.mark.parametrize("operator", ["", "move", "constant", "XnnpackBackend", "aten::rare.out", "liveshape.swiglu"])
+@pytest.mark.parametrize(
+    "operator", ["", "move", "constant", "XnnpackBackend", "aten::rare.out", "liveshape.pointwise"]
+)
 def test_no_word_about_delegates_where_there_is_none(operator: str) -> None:
     assert by_operator([problem(operator, 1)])[0].outside is None
 

@@ -13,7 +13,7 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
     }
 }
 #elif EPILOGUE == gated_quantized
-// SwiGLU of two layers of one input, quantized for the layer that reads it: columns are a multiple of 64, and those of
+// A function of two layers of one input, quantized for the layer that reads it: columns are a multiple of 64, and those of
 // 32 neighbours lie in one workgroup.
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<u32>>;
 @group(0) @binding(5) var<uniform> params: Params;
@@ -46,7 +46,7 @@ fn group_at(place: u32) -> Eight {
 
 #include quantization/quantize_group
 #elif EPILOGUE == gated
-// SwiGLU of two layers of one input.
+// A function of two layers of one input.
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(5) var<uniform> params: Params;
 
