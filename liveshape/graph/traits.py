@@ -102,7 +102,9 @@ class Traits:
     written only while one row is live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the
     expression of its arguments, see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so
     that an expression of it may be stored instead, see `ops/composed.py`. `first_alone`: the operator of the same
-    arguments that gives its first result and none of the others.
+    arguments that gives its first result and none of the others. `channels_last`: the operator of the same arguments
+    whose images have their channels last, see `lower/image_layout.py`; `moves_images`: what that gives are elements of
+    its images.
     """
 
     rows: RowRule | None = None
@@ -118,6 +120,8 @@ class Traits:
     pointwise: Callable[..., Any] | None = None
     epilogues: bool = False
     first_alone: str = ""
+    channels_last: str = ""
+    moves_images: bool = False
 
     def parameters(self) -> set[str]:
         """The parameters that an operator with these traits must have."""

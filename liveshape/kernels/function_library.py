@@ -12,7 +12,7 @@ from liveshape.kernels.preprocessor import choose, expand, read, texts
 # Each with what it includes; no name is in two of them.
 FILES = (
     *("elementwise/special_functions", "elementwise/arithmetic_functions", "elementwise/rare_functions"),
-    *("elementwise/complex_functions", "common/bytes"),
+    *("elementwise/complex_functions", "common/bytes", "common/narrowed"),
 )
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

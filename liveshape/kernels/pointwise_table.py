@@ -77,6 +77,8 @@ _ACROSS = "(whole_rest(a, b) != vec4<i32>(0)) & ((a < vec4<i32>(0)) != (b < vec4
 
 # Of one.
 _row("copy", "a", "a", lambda f, a: a, bound=_same, complexes="a")
+# Only what halves can hold stays a number: see `lower/image_layout.py`.
+_row("narrow", "narrowed(a)", None, lambda f, a: f.where(abs(a) > 65504, f.nan, a), bound=_same)
 _row("abs", "abs(a)", "abs(a)", lambda f, a: f.abs(a), bound=_same, complexes="hypotenuse(a[0], a[1])")
 _row("neg", "-a", "-a", lambda f, a: -a, bound=_same, complexes="-1.0 * a")
 _row("conjugate", "a", "a", lambda f, a: f.conj(a), bound=_same, complexes="mat2x4<f32>(a[0], -a[1])")

@@ -70,13 +70,16 @@ def _views_to_products(uses: DefUse, tensor: Tensor, limits: Limits) -> dict[Nod
         if reader.name in VIEWS and uses.single_assignment(reader.args[-1]):
             behind = _views_to_products(uses, reader.args[-1], limits)
             found |= behind if any(behind.values()) else {}
-        elif _rounds(reader, tensor, limits):
+        elif rounds(reader, tensor, limits):
             found.setdefault(producer, []).append(reader)
     return {producer: found.pop(producer, []), **found}
 
 
-def _rounds(node: Node, x: Tensor, limits: Limits) -> bool:
-    """Whether a node is a linear that makes float16 of its rows, and takes such as they are."""
+def rounds(node: Node, x: Tensor, limits: Limits) -> bool:
+    """Whether a node is a linear that makes float16 of its rows, and takes such as they are.
+
+    Example: `rounds(node, node.args[0], device.limits)`.
+    """
     if node.name not in LINEAR or node.args[0] is not x or x in node.args[1:]:
         return False
     weight, out = node.args[1], node.args[-1]

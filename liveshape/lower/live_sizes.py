@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Role
+from liveshape.lower.image_sizes import image_sizes
 from liveshape.lower.pattern_operators import (
     ADDED_PRODUCTS,
     ARANGE,
@@ -242,7 +243,33 @@ class LiveSizes:
                 return None
             reduced = {axis_of(dim, x.rank) for dim in axes}
             return tuple(ONE if axis in reduced else size for axis, size in enumerate(self.of(x)))
-        return None
+        found = image_sizes(node, tensor, self.of, self._symbol, LiveSize)
+        return self._of_rows(node, tensor) if found is None else found
+
+    def _of_rows(self, node: Node, tensor: Tensor) -> Sizes | None:
+        """Those of what is row-wise where the rows alone are live: as many rows, and all else at its bound."""
+        rows: dict[Tensor, int] = {}
+        counts: set[tuple[LiveSize, int]] = set()
+        if any(isinstance(value, SymInt) for value in node.inputs):
+            return None
+        for value in node.inputs:
+            assert isinstance(value, Tensor)
+            sizes = self.of(value)
+            live = [axis for axis, size in enumerate(sizes) if size.fixed is None]
+            below = any(size.fixed not in (None, most) for size, most in zip(sizes, value.max_shape, strict=True))
+            if len(live) > 1 or below:
+                return None
+            for axis in live:
+                rows[value] = axis
+                counts.add((sizes[axis], value.max_shape[axis]))
+        carried = node.carried(rows) if len(counts) == 1 else None
+        if carried is None or tensor not in carried:
+            return None
+        size, most = counts.pop()
+        axis = carried[tensor]
+        if tensor.max_shape[axis] != most:
+            return None
+        return tuple(size if each == axis else LiveSize(bound) for each, bound in enumerate(tensor.max_shape))
 
     def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
         given = [None if size == -1 else self.of_scalar(size) for size in sizes]
@@ -301,6 +328,9 @@ class LiveSizes:
         for axis in range(-rank, 0):
             pairs = [(sizes[axis], bound[axis]) for sizes, bound in shapes if len(sizes) >= -axis]
             longer = [(size, most) for size, most in pairs if size != ONE]
+            numbers = [(size, most) for size, most in longer if size.fixed == most]
+            if numbers and len({most for _, most in longer}) == 1:  # all others are that, or one
+                longer = numbers
             if len({most for _, most in longer}) > 1 or not (self._are_met or len({size for size, _ in longer}) < 2):
                 return None
             found.append(min((size for size, _ in longer), key=self._doubt, default=ONE))

@@ -40,6 +40,7 @@ from liveshape.lower.delegates import BACKEND, InlinedDelegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
 from liveshape.lower.half_results import with_half_results
+from liveshape.lower.image_layout import with_channels_last
 from liveshape.lower.magnitudes import Measure
 from liveshape.lower.pointwise_fusion import fuse_pointwise
 from liveshape.lower.problems import Problem, advice, unsupported
@@ -91,6 +92,7 @@ def optimized(graph: Graph, limits: Limits, measure: Measure | None = None) -> G
 
     Example: `compile(optimized(graph, device.limits), device.limits)`.
     """
+    graph = with_channels_last(graph, limits) if measure is not None else graph
     return fuse_pointwise(with_half_results(graph, limits, measure), limits)
 
 

@@ -27,6 +27,7 @@ VIEW = "aten.view_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
 CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
+CLAMPED_CONVOLUTION = frozenset({"et_vk.conv_with_clamp.default"})
 BATCH_NORM = frozenset(
     {"aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out"}
 )
@@ -58,6 +59,10 @@ RESIDUAL_QUANTIZED_LAYER = "liveshape.residual_quantized_linear_q4gsw"
 EMBEDDING_WITH_MINIMA = "liveshape.embedding_with_minima"
 FAKE_QUANTIZE_ROWS = "liveshape.fake_quantize_rows"
 QUANTIZE_ROWS = "liveshape.quantize_rows"
+CHANNELS_LAST = "liveshape.channels_last"
+CONVOLUTION_CHANNELS_LAST = "liveshape.channels_last_convolution"
+GROUP_NORM_CHANNELS_LAST = "liveshape.channels_last_group_norm"
+SCALED = "liveshape.scaled"
 # From an operator to the one with the RMSNorm fused in, as `fused_from` declares it.
 RMS_NORM_LAYERS = {
     entry.traits.fused_from[-1]: name
@@ -89,6 +94,15 @@ ADDMM = spelled("addmm")
 OF_ONE_SHAPE = spelled("_softmax", "_to_copy", "clone", "full_like")
 LAYER_NORMS = spelled("native_layer_norm") | {"liveshape.layer_norm"}
 REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
+GROUP_NORMS = spelled("native_group_norm") | {"liveshape.group_norm"}
+MAX_POOLS = spelled("max_pool2d", "max_pool2d_with_indices") | {"liveshape.channels_last_max_pool"}
+AVERAGE_POOLS = spelled("avg_pool2d") | {"liveshape.channels_last_average_pool"}
+NEAREST = frozenset({"aten.upsample_nearest2d.vec", "aten::upsample_nearest2d.vec_out"}) | {
+    "liveshape.channels_last_nearest"
+}
+WITH_CHANNELS_LAST = frozenset(entry.traits.channels_last for entry in OPS.values()) - {""}
+CONCATENATIONS = spelled("cat")
+MEANS = frozenset({"aten.mean.dim", "aten::mean.out"})
 # Attention
 SOFTMAXES = spelled("_softmax")
 MULTIPLICATIONS = spelled("mul")

@@ -115,6 +115,8 @@ def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, l
     if not (uses.single_assignment(value) and uses.used_only_by(nodes, value) and uses.in_basic_block(nodes)):
         return None
     others = [each for each in tree.made.tensors if each is not value]
+    if _is_narrowed_before(inner.made, others, uses):
+        return None
     if not inner.made.tensors and not any(_broadcasts(uses.sizes.of(value), uses.sizes.of(each)) for each in others):
         return None  # a tensor of one number may be what says the shape
     if inner.made.tensors and prod(out.max_shape) > _MAX_REPEATED * max(1, prod(value.max_shape)):
@@ -125,6 +127,17 @@ def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, l
     if out in made.tensors or len(made.expression.calls) > _MAX_CALLS or not fit((*made.tensors, out), limits):
         return None
     return _Tree(made, nodes)
+
+
+def _is_narrowed_before(inner: Pointwise, others: Sequence[Tensor], uses: DefUse) -> bool:
+    """Whether an expression rounds a result to fewer bytes in the epilogue of what computes it, while another operand
+    is computed later, whose epilogue then reads these."""
+    if inner.expression.dtype != "float16" or [each.dtype for each in inner.tensors] != ["float32"]:
+        return False
+    first, *later = (uses.producer.get(each) for each in (*inner.tensors, *others))
+    if first is None or not first.traits.epilogues or len(uses.consumers.get(inner.tensors[0], [])) > 1:
+        return False
+    return any(each is not None and each.traits.epilogues and each.index > first.index for each in later)
 
 
 def _after(outer: Pointwise, inner: Pointwise, operand: int) -> Pointwise:

@@ -164,6 +164,7 @@ class Layer(NamedTuple):
     rows=first_axis("x", rank="weight"),
     product=Product(convolved),
     epilogues=True,
+    channels_last="liveshape.channels_last_convolution",
 )
 def convolution(
     x: LiveTensor,

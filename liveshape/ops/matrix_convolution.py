@@ -110,7 +110,7 @@ def image_halves_of(
     prepacked = halves is not None
     if halves is not None:
         factors = yield Prepacked(weight, "float32", (gemm.rows,))
-        yield Prepack(_half_weight(weight, halves, factors, gemm, limits))
+        yield Prepack(half_weight(weight, halves, factors, gemm, limits))
     else:
         halves = yield Scratch("int8", (kernel,))
         factors = yield Scratch("float32", (gemm.rows,))
@@ -125,7 +125,11 @@ def image_halves_of(
     )
 
 
-def _half_weight(weight: LiveTensor, halves: LiveTensor, factors: LiveTensor, gemm: Gemm, limits: Limits) -> Dispatch:
+def half_weight(weight: LiveTensor, halves: LiveTensor, factors: LiveTensor, gemm: Gemm, limits: Limits) -> Dispatch:
+    """The weight of a product as halves, of each output channel the taps.
+
+    Example: `yield Prepack(half_weight(weight, halves, factors, gemm, limits))`.
+    """
     return HALF_WEIGHT(
         halves, factors, weight, rows=gemm.rows, channels=gemm.channels, taps=gemm.taps, row_stride=gemm.row_stride,
         channel_stride=gemm.channel_stride, WG=halving_threads(limits), SCALED=_is_scaled(weight), groups=gemm.rows,
@@ -152,7 +156,7 @@ def matrix_convolution(
     gemm = gemm_of(x.shape, weight.shape, out.shape, block)
     rows, channels, pixels = gemm.rows, gemm.channels, prod(x.shape[2:])
     if not halves.prepacked:
-        yield _half_weight(weight, halves.weight, halves.factors, gemm, limits)
+        yield half_weight(weight, halves.weight, halves.factors, gemm, limits)
     threads, parts = halving_threads(limits), 0
     if _is_scaled(x):
         lanes = 4 if x.numel % 4 == 0 else 1

@@ -136,7 +136,11 @@ def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
+def check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
+    """Raise unless the weight and the bias of a norm are of this shape.
+
+    Example: `check_affine((channels,), weight, bias)`.
+    """
     for factor in factors:
         if factor is not None and factor.shape != shape:
             raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
@@ -173,7 +177,7 @@ def _layer_norm(
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
     if tail != normalized_shape:
         raise ShapeError(f"shape {x.shape} does not end in the normalized {normalized_shape}")
-    _check_affine(tail, weight, bias)
+    check_affine(tail, weight, bias)
     out[0].shape = x.shape
     for saved in out[1:]:
         saved.shape = lead + (1,) * len(tail)
@@ -223,7 +227,7 @@ def _group_norm(
     batch, channels = x.shape[:2]
     if channels % group:
         raise ShapeError(f"{channels} channels of {x.shape} do not divide into {group} groups")
-    _check_affine((channels,), weight, bias)
+    check_affine((channels,), weight, bias)
     out[0].shape = x.shape
     for saved in out[1:]:
         saved.shape = (batch, group)
@@ -321,7 +325,7 @@ def _by_channel(
     out: LiveTensor,
 ) -> Dispatch:
     channels, span = x.shape[1], prod(x.shape[2:])
-    _check_affine((channels,), weight, bias, mean, variance)
+    check_affine((channels,), weight, bias, mean, variance)
     out.shape = x.shape
     vector = 4 if span % 4 == 0 else 1
     return BATCH_NORM(

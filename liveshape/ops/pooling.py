@@ -20,6 +20,8 @@ POOL_AVERAGE = Kernel.load("image/pool")
 POOL_MAX = Kernel.load("image/pool", POOL="maximum")
 POOL_MAX_INDEXED = Kernel.load("image/pool", POOL="maximum_and_index")
 POOL_MAX_BACKWARD = Kernel.load("image/pool_max_backward")
+FLAT = 2  # dimensions of images, whose channels may be last
+MAX_LAST, AVERAGE_LAST = "liveshape.channels_last_max_pool", "liveshape.channels_last_average_pool"
 _FAR = 1 << 29  # so that no place in a window is beyond 32 bits
 
 
@@ -30,7 +32,7 @@ def _spatial(x: LiveTensor, dims: int) -> tuple[Shape, Shape]:
     return x.shape[:-dims], x.shape[-dims:]
 
 
-def _windows(
+def pool_windows(
     sizes: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[Shape, dict[str, Any]]:
     """How many windows there are along each dimension, and where they lie."""
@@ -113,7 +115,7 @@ def _average_pool(
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     lead, sizes = _spatial(x, dims)
-    outs, places = _windows(sizes, *steps, (1,), ceil_mode)
+    outs, places = pool_windows(sizes, *steps, (1,), ceil_mode)
     if divisor is None:
         yield from _average(x, lead, outs, places, out, DIVISOR="PADDED" if count_include_pad else "INSIDE")
     else:
@@ -141,14 +143,21 @@ def _portable(dims: int, name: str) -> tuple[str, ...]:
 def _register(dims: int) -> None:
     name = f"max_pool{dims}d_with_indices"
 
-    @op(f"aten.{name}.default", *_portable(dims, f"aten::{name}.out"), rows=leading("x", own=dims))
+    flat = dims == FLAT
+
+    @op(
+        f"aten.{name}.default",
+        *_portable(dims, f"aten::{name}.out"),
+        rows=leading("x", own=dims),
+        channels_last=MAX_LAST if flat else "",
+    )
     def max_pool_with_indices(
         x: LiveTensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, out: Tensors
     ) -> Iterator[Dispatch]:
         lead, sizes = _spatial(x, dims)
-        yield from _maximum(x, lead, *_windows(sizes, kernel, stride, padding, dilation, ceil_mode), out)
+        yield from _maximum(x, lead, *pool_windows(sizes, kernel, stride, padding, dilation, ceil_mode), out)
 
-    @op(f"aten.max_pool{dims}d.default", rows=leading("x", own=dims))
+    @op(f"aten.max_pool{dims}d.default", rows=leading("x", own=dims), channels_last=MAX_LAST if flat else "")
     def max_pool(
         x: LiveTensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, out: LiveTensor
     ) -> Iterator[Dispatch]:
@@ -174,7 +183,12 @@ def _register(dims: int) -> None:
     if dims == 1:
         return
 
-    @op(f"aten.avg_pool{dims}d.default", f"aten::avg_pool{dims}d.out", rows=leading("x", own=dims))
+    @op(
+        f"aten.avg_pool{dims}d.default",
+        f"aten::avg_pool{dims}d.out",
+        rows=leading("x", own=dims),
+        channels_last=AVERAGE_LAST if flat else "",
+    )
     def avg_pool(
         x: LiveTensor,
         kernel: Ints,
@@ -200,7 +214,7 @@ def _register(dims: int) -> None:
         out: LiveTensor,
     ) -> Iterator[Dispatch]:
         lead, sizes = _spatial(x, dims)
-        outs, places = _windows(sizes, kernel, stride, padding, dilation, ceil_mode)
+        outs, places = pool_windows(sizes, kernel, stride, padding, dilation, ceil_mode)
         if gradient.shape != lead + outs or indices.shape != lead + outs:
             raise ShapeError(
                 f"{x.shape} is pooled to {lead + outs}; a gradient of {gradient.shape} with indices of "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
@@ -17,6 +18,7 @@ from liveshape.ops.shapes import ceil_div, in_three
 
 RESAMPLE = Kernel.load("image/resample")
 _FAR = 1 << 20
+NEAREST_LAST = "liveshape.channels_last_nearest"
 
 Scales = tuple[float | None, ...]
 
@@ -40,6 +42,36 @@ def _scale(filter: Filter, size: int, wanted: int, align_corners: bool, given: f
     return 1.0 / given if given is not None and given > 0.0 else size / wanted
 
 
+def _steps(filter: Filter, sizes: Shape, wanted: Shape, align_corners: bool, scales: Scales) -> tuple[float, ...]:
+    if any(size < 1 for size in (*sizes, *wanted)):
+        raise ShapeError(f"a picture of {sizes} cannot be resampled to {wanted}")
+    return tuple(
+        float_of(_scale(filter, size, target, align_corners, given))
+        for size, target, given in zip(sizes, wanted, scales, strict=True)
+    )
+
+
+def nearest_steps(
+    sizes: Shape, output_size: Ints | None, factors: tuple[float, ...] | None
+) -> tuple[Shape, tuple[float, ...]]:
+    """The size that a picture is resampled to by its nearest pixels, and how far a step there goes in the picture.
+
+    >>> nearest_steps((3, 5), None, (2.0, 2.0))
+    ((6, 10), (0.5, 0.5))
+    """
+    wanted, scales = _wanted(sizes, output_size, factors)
+    return wanted, _steps(Filter("NEAREST", len(sizes)), sizes, wanted, False, scales)
+
+
+def _wanted(sizes: Shape, output_size: Ints | None, factors: tuple[float, ...] | None) -> tuple[Shape, Scales]:
+    """The size of a result that is given, or by factors of the live one; and the factors."""
+    if output_size is not None:
+        return output_size, (None,) * len(sizes)
+    if factors is not None and len(factors) == len(sizes) and all(0.0 < factor < _FAR for factor in factors):
+        return tuple(math.floor(size * factor) for size, factor in zip(sizes, factors, strict=True)), factors
+    raise ShapeError(f"{sizes} are to be resampled by {factors}; a size or {len(sizes)} factors below {_FAR} fit")
+
+
 def _resample(
     x: LiveTensor, filter: Filter, output_size: Ints, align_corners: bool, scales: Scales, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -47,13 +79,8 @@ def _resample(
     if x.rank != dims + 2 or len(output_size) != dims:
         raise ShapeError(f"{x.shape} cannot be resampled to {output_size}; a batch, channels and {dims} sizes fit")
     sizes = x.shape[-dims:]
-    if any(size < 1 for size in (*sizes, *output_size)):
-        raise ShapeError(f"a picture of {sizes} cannot be resampled to {output_size}")
+    steps = _steps(filter, sizes, output_size, align_corners, scales)
     out.shape = x.shape[:-dims] + output_size
-    steps = tuple(
-        float_of(_scale(filter, size, wanted, align_corners, given))
-        for size, wanted, given in zip(sizes, output_size, scales, strict=True)
-    )
     yield RESAMPLE(
         out,
         x,
@@ -79,13 +106,8 @@ def _resample_by(
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """To a size, or by factors of the live one."""
-    if output_size is not None:
-        yield from _resample(x, filter, output_size, align_corners, (None,) * filter.dims, out)
-    elif factors is not None and len(factors) == filter.dims and all(0.0 < factor < _FAR for factor in factors):
-        found = tuple(math.floor(size * factor) for size, factor in zip(x.shape[-filter.dims :], factors, strict=True))
-        yield from _resample(x, filter, found, align_corners, factors, out)
-    else:
-        raise ShapeError(f"{x.shape} is to be resampled by {factors}; a size or {filter.dims} factors below {_FAR} fit")
+    wanted, scales = _wanted(x.shape[-filter.dims :], output_size, factors)
+    yield from _resample(x, filter, wanted, align_corners, scales, out)
 
 
 def _portable(name: str) -> tuple[str, ...]:
@@ -94,7 +116,9 @@ def _portable(name: str) -> tuple[str, ...]:
 
 
 def _register_nearest(name: str, filter: Filter) -> None:
-    @op(f"aten.{name}.vec", *_portable(name), rows=leading("x", own=filter.dims))
+    last = NEAREST_LAST if filter == Filter("NEAREST", 2) else ""
+
+    @op(f"aten.{name}.vec", *_portable(name), rows=leading("x", own=filter.dims), channels_last=last)
     def by(
         x: LiveTensor, output_size: Ints | None, factors: tuple[float, ...] | None, out: LiveTensor
     ) -> Iterator[Dispatch]:

@@ -1,0 +1,45 @@
+// Split-K of a convolution with its channels last: sums the partial sums of its splits.
+// composable: a sum is stored once.
+// TOut: f32, f16
+// TBias: f32, f16
+#choice STORES: fours, ones
+override WG: u32 = 64;
+override BIAS: bool = false;
+
+struct Params {
+    count: u32, // of what is stored at once
+    splits: u32,
+    channels: u32,
+}
+#if STORES == fours
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
+@group(0) @binding(1) var<storage, read> sums: array<vec4<f32>>;
+#else
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(1) var<storage, read> sums: array<f32>;
+#endif
+@group(0) @binding(2) var<storage, read> bias: array<TBias>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn each(i: u32) {
+    var total = sums[i];
+    for (var split = 1u; split < params.splits; split++) {
+        total += sums[split * params.count + i];
+    }
+#if STORES == fours
+    if (BIAS) {
+        let channel = 4u * i % params.channels;
+        total += vec4<f32>(
+            f32(bias[channel]), f32(bias[channel + 1u]), f32(bias[channel + 2u]), f32(bias[channel + 3u]),
+        );
+    }
+    out[i] = vec4<TOut>(total);
+#else
+    if (BIAS) {
+        total += f32(bias[i % params.channels]);
+    }
+    out[i] = TOut(total);
+#endif
+}
+
+#include common/each
