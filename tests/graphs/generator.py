@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.graphs import elementwise, expressions, movement, pictures, portable, structures
+from tests.graphs import attentions, elementwise, expressions, movement, pictures, portable, structures
 from tests.graphs.program import Program, Ref
 from tests.graphs.writer import Writer
 
@@ -75,8 +75,17 @@ def weighted(families: dict[Any, int]) -> list[Any]:
 
 def random_program(seed: int) -> Program:
     """The program of a seed."""
+    return _program(seed, SEVERAL)
+
+
+def attention_program(seed: int) -> Program:
+    """The program of a seed where some nodes are attention that is spelled out."""
+    return _program(seed, SEVERAL | {attentions.spelled: 60})
+
+
+def _program(seed: int, families: dict[Any, int]) -> Program:
     w = Writer(seed)
-    single, several, jumping = (weighted(families) for families in (SINGLE, SEVERAL, JUMPING))
+    single, several, jumping = (weighted(each) for each in (SINGLE, families, JUMPING))
     forms = [(1, "S", 24), ("S", 24), ("S",), ("T", 8), (1, 2, "S", 6), (1, "S", 4, 6), (24,), ("T", "S")]
     w.input(w.shapes(1, "S", 24))
     for form in w.chance.sample(forms, w.chance.randint(1, 3)):

@@ -76,7 +76,7 @@ class Evaluation:
             if call.operator in KEEPING:
                 args += [memory[ref.number] for ref in call.targets]
             found = MEANING[call.operator](*args, **({"nudge": self.nudge} if call.operator in NUDGED else {}))
-            results = found if isinstance(found, tuple | list) and len(call.targets) > 1 else (found,)
+            results = found if isinstance(found, tuple | list) else (found,)
             for ref, result in zip(call.targets, results, strict=False):
                 memory[ref.number] = self._settle(values[ref.number], call.operator, result, args)
         self.kept = {number: memory[number] for number in self.kept}
@@ -96,7 +96,8 @@ class Evaluation:
         if self.noise is None or value.exact or operator in MOVES or not result.numel():
             return result
         floats = [x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel()]
-        scale = max(float(x[x.isfinite()].abs().max()) for x in (result, *floats) if x.isfinite().any())
+        finite = (x[x.isfinite()] for x in (result, *floats))
+        scale = max((float(x.abs().max()) for x in finite if x.numel()), default=0.0)
         offset = 2 * torch.rand(result.shape, dtype=torch.float64, generator=self.noise) - 1
         return result + ALLOWED[value.dtype] * scale * offset
 

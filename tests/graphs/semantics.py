@@ -117,7 +117,7 @@ MEANING.update({
     "aten.mean.dim": lambda x, dim, keepdim, _: torch.mean(x, dim, keepdim),
     "aten.amax.default": torch.amax,
     "aten.amin.default": torch.amin,
-    "aten.any.dim": lambda x, dim, keepdim: torch.any(x, dim[0], keepdim),
+    "aten.any.dim": lambda x, dim, keepdim: torch.any(x, dim[0] if isinstance(dim, tuple) else dim, keepdim),
     "aten.all.dim": lambda x, dim, keepdim: torch.all(x, dim[0], keepdim),
     "aten.argmax.default": lambda x, dim, keepdim: torch.argmax(x, dim[0], keepdim),
     "aten.max.dim": torch.max,

@@ -17,7 +17,7 @@ import pytest
 
 from liveshape.errors import UnsupportedError
 from tests.graphs.comparing import Wrong, check_close, check_same
-from tests.graphs.generator import random_program
+from tests.graphs.generator import attention_program, random_program
 from tests.graphs.program import Program, listing, shrunk
 from tests.graphs.reference import expected
 from tests.graphs.running import LIMITS, Choices, Interrupt, Run
@@ -26,6 +26,7 @@ COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "150"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
 BATCH = min(25, COUNT)  # graphs of one test, so that workers share them
 PLAIN = Choices(aliasing=False, fusion=False, classes=False, tracing=False)
+SEVERAL = 1000  # graphs from which on attention meets odd limits, each of which compiles its kernels anew
 REFUSED = 0.15  # of the graphs under odd limits, at most
 PLACES = ("plan", "plan", "write", "write", "submit", "read")
 
@@ -55,6 +56,19 @@ def check_choices(program: Program, chance: random.Random) -> None:
     choices = chance.choice(others)
     for turn, results in enumerate(every_call(program, choices, truth)):
         check_same(results, first[turn], f"{choices} and {best}, call {turn}")
+
+
+def check_attention(program: Program, chance: random.Random) -> None:
+    """Attention that is spelled out rounds otherwise where it is fused: as it runs and unfused within what torch gives,
+    with other choices of a compiler the same bytes."""
+    truth = expected(program)
+    limits = chance.choice(("", "", "", *LIMITS)) if COUNT >= SEVERAL else ""
+    best = Choices(limits=limits)
+    first = every_call(program, best, truth)
+    every_call(program, replace(best, fusion=False), truth)
+    switched = replace(best, **{chance.choice(("aliasing", "classes", "tracing")): False})
+    for turn, results in enumerate(every_call(program, switched, truth)):
+        check_same(results, first[turn], f"{switched} and {best}, call {turn}")
 
 
 def check_limits(program: Program, chance: random.Random) -> None:
@@ -125,11 +139,11 @@ def seeds(share: float) -> list[int]:
     return list(range(SEED, SEED + max(BATCH, int(COUNT * share)), BATCH))
 
 
-def run_batch(check: Check, first: int) -> Counter[str]:
+def run_batch(check: Check, first: int, made: Callable[[int], Program] = random_program) -> Counter[str]:
     """Check the programs of a batch; a failure is shown with the smallest program that fails in the same way."""
     seen: Counter[str] = Counter()
     for seed in range(first, first + BATCH):
-        program = random_program(seed)
+        program = made(seed)
         error = problem(check, program)
         if isinstance(error, UnsupportedError):
             seen["refused"] += 1
@@ -165,6 +179,11 @@ def describe(program: Program) -> str:
 @pytest.mark.parametrize("first", seeds(1))
 def test_aliasing_fusion_and_classes_are_never_seen(first: int) -> None:
     assert run_batch(check_choices, first)["refused"] == 0
+
+
+@pytest.mark.parametrize("first", seeds(0.1))
+def test_attention_that_is_spelled_out(first: int) -> None:
+    run_batch(check_attention, first, attention_program)
 
 
 @pytest.mark.slow

@@ -35,6 +35,8 @@ class In:
             return np.asarray(self.make(generator, self.shape)).astype(self.dtype)
         if self.dtype == "bool":
             return generator.integers(0, 2, self.shape).astype(bool)
+        if self.dtype == "uint8":
+            return generator.integers(0, 256, self.shape).astype(self.dtype)
         if self.dtype.startswith("int"):
             return generator.integers(-50, 50, self.shape).astype(self.dtype)
         return generator.standard_normal(self.shape).astype(self.dtype)

@@ -101,7 +101,7 @@ def attention(
     sizes = encoded([*counted, Extent(0, rows), Extent(1, _EXTENTS[layouts[1]][1]), Extent.literal(size)])
 
     def batches(s: int) -> int:
-        return min(3, (s + 1) // 2)
+        return min(4, (s + 1) // 2)
 
     def args(s: int) -> list[Any]:
         lengths = (s, keys(s), keys(s))

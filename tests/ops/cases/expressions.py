@@ -17,7 +17,7 @@ import torch
 from liveshape.check.meanings.pointwise_meanings import evaluated
 from liveshape.graph.elements import by_itself
 from liveshape.graph.expression import Applied, Expression, is_whole
-from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
+from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
 from liveshape.ops import OPS
 from liveshape.ops.composed import Anchor, Composition, with_places
 from tests.support.graphs import Const, In, OpCase, Out, Sym, build, flat_specs
@@ -29,6 +29,7 @@ FLOAT_OF_ONE = ("neg", "abs", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "e
 FLOAT_OF_TWO = ("add", "sub", "maximum", "minimum", "hypot")
 WHOLE_OF_ONE = ("neg", "abs", "copy", "bitwise_not", "sign")
 WHOLE_OF_TWO = ("add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_xor")
+KINDS = ("float32", "float32", "float16", "bfloat16", "int32", "bool", "uint8")
 HALVES = ("float16", "bfloat16")
 ROUNDS = {"float16": (4e-3, 4e-3), "bfloat16": (3.2e-2, 3.2e-2)}
 
@@ -39,8 +40,8 @@ class Rounding(TorchFunctions):
     def kept(self, x: torch.Tensor, dtype: str) -> torch.Tensor:
         if dtype == "bool":
             return x != 0
-        if is_whole(dtype):  # they wrap as whole numbers of 32 bits do
-            return x.to(torch.int64).to(torch.int32).to(torch.int64)
+        if is_whole(dtype):  # they wrap, those of int64 as whole numbers of 32 bits do
+            return x.long().to({"uint8": torch.uint8, "int8": torch.int8}.get(dtype, torch.int32)).long()
         return x.double().to(getattr(torch, dtype)).double() if dtype in HALVES else x.double()
 
 
@@ -51,8 +52,11 @@ class Made(NamedTuple):
     numbers: tuple[float, ...]
 
 
-def drawn(chance: random.Random, operands: Sequence[str], count: int) -> Made:
-    """An expression of so many calls or a few more, which reads every operand."""
+def drawn(
+    chance: random.Random, operands: Sequence[str], count: int, *, stored: bool = False, beside: bool = False
+) -> Made:
+    """An expression of so many calls or a few more, which reads every operand; some of its values are `stored` with the
+    result, perhaps the first operand `beside` them."""
     numbers = (0.5, 1.25, -0.75)
     kinds = ("float32",) * len(numbers)
     dtypes = [*operands, *kinds]
@@ -66,7 +70,7 @@ def drawn(chance: random.Random, operands: Sequence[str], count: int) -> Made:
 
     def of_one(place: int) -> int:
         dtype = dtypes[place]
-        if dtype == "bool":
+        if dtype in ("bool", "uint8"):
             return call("copy", chance.choice(("float32", "int32")), place)
         if is_whole(dtype):
             return call(chance.choice(WHOLE_OF_ONE), dtype, place)
@@ -98,14 +102,22 @@ def drawn(chance: random.Random, operands: Sequence[str], count: int) -> Made:
         if chance.random() < 0.4:
             last = of_one(last)
     while len(calls) < count:
-        last = of_one(last) if chance.random() < 0.7 else of_two(last, chance.randrange(len(operands), len(dtypes)))
-    return Made(Expression(tuple(operands), kinds, tuple(calls)), numbers)
+        # Compilers take x - x for zero, whatever x is.
+        other = chance.randrange(len(operands), len(dtypes))
+        last = of_one(last) if other == last or chance.random() < 0.7 else of_two(last, other)
+    inner = range(first + len(kinds), len(dtypes) - 1)
+    kept = chance.sample([0, *inner] if beside else inner, chance.randint(0, min(2, len(inner)))) if stored else ()
+    return Made(Expression(tuple(operands), kinds, tuple(calls), tuple(kept)), numbers)
 
 
-def meant(made: Made, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+def meant(made: Made, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What an expression gives of torch's tensors."""
-    result: torch.Tensor = evaluated(Rounding(), made.expression, operands, made.numbers)
-    return result
+    return evaluated(Rounding(), made.expression, operands, made.numbers)
+
+
+def stored_by(made: Made, shape: Shape) -> tuple[Out, ...]:
+    """The results of an expression."""
+    return tuple(Out(made.expression.dtype_of(place), shape) for place in made.expression.results)
 
 
 def tolerance(expression: Expression) -> dict[str, float]:
@@ -133,21 +145,28 @@ def alone(seed: int) -> OpCase:
     chance = random.Random(seed)
     width = chance.choice((8, 12, 7, 5))
     count = chance.randint(1, 5)
-    kinds = [chance.choice(("float32", "float32", "float16", "bfloat16", "int32", "bool")) for _ in range(count)]
+    kinds = [
+        chance.choice(("float32", "float32", "float16", "bfloat16", "int32", "bool", "uint8")) for _ in range(count)
+    ]
     shapes = [BROADCAST[0], *(chance.choice(BROADCAST) for _ in range(count - 1))]
-    made = drawn(chance, kinds, chance.randint(2, 9))
-    out = made.expression.dtype
+    several = chance.random() < 0.5
+    made = drawn(chance, kinds, chance.randint(3 if several else 2, 9), stored=several)
+    results = stored_by(made, (1,))
+
+    def outs(s: int) -> Any:
+        whole = tuple(replace(each, shape=(s, 3, width)) for each in results)
+        return whole if made.expression.kept else whole[0]
 
     return OpCase(
         f"expression {seed}: {made.expression}",
-        POINTWISE,
+        POINTWISE_RESULTS if made.expression.kept else POINTWISE,
         lambda s: [
             made.expression,
             tuple(In(kind, shape(s, width)) for kind, shape in zip(kinds, shapes, strict=True)),
             made.numbers,
-            Out(out, (s, 3, width)),
+            outs(s),
         ],
-        lambda *given: meant(made, given[:-1]),
+        lambda *given: tuple(each.expand(given[-1], 3, width) for each in meant(made, given[:-1])),
         sizes=(1, 2, 3, 7, 17, 29),
         **tolerance(made.expression),
     )
@@ -179,7 +198,7 @@ def behind(case: OpCase) -> OpCase:
     result = case.args_at(bound)[-1]
     kinds = [result.dtype, *(chance.choice(("float32", "float32", result.dtype, "bool", "int32")) for _ in range(2))]
     kinds = kinds[: chance.randint(1, 3)]
-    made = drawn(chance, kinds, chance.randint(1, 6))
+    made = drawn(chance, kinds, chance.randint(1, 6), stored=chance.random() < 0.5, beside=True)
     # A load knows sizes of one bound as one: of others it cannot tell which a call will bring together.
     sizes = {size for spec in flat_specs(case.args_at(bound)) if isinstance(spec, In) for size in (1, *spec.shape)}
     others = [broadcast_to(chance, lambda s: case.args_at(s)[-1].shape) for _ in kinds[1:]]
@@ -193,15 +212,16 @@ def behind(case: OpCase) -> OpCase:
         anchor = Anchor(case.op, with_places(tuple(read), values), out.dtype, out.max_shape)
         operands = tuple(In(kind, shape(size)) for kind, shape in zip(kinds[1:], others, strict=True))
         composition = Composition(anchor, (), made.expression, True)
-        result = Out(made.expression.dtype, out.max_shape)
-        return [composition, tuple(specs[value] for value in values), operands, made.numbers, result]
+        results = stored_by(made, out.max_shape)
+        return [composition, tuple(specs[value] for value in values), operands, made.numbers, results]
 
-    def golden(*given: Any) -> torch.Tensor:
+    def golden(*given: Any) -> tuple[torch.Tensor, ...]:
         *tensors, size = given
         own = sum(isinstance(spec, In) for spec in flat_specs(case.args_at(size)))
         computed = torch.as_tensor(case.golden(*tensors[:own], size))
         wide = Rounding().kept(computed, result.dtype)
-        return meant(made, [wide, *tensors[own:]]).reshape(case.args_at(size)[-1].shape)
+        shape = case.args_at(size)[-1].shape
+        return tuple(each.expand(shape) for each in meant(made, [wide.reshape(shape), *tensors[own:]]))
 
     allowed = tolerance(made.expression)
     return replace(
