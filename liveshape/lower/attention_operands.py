@@ -1,7 +1,8 @@
 """The sizes and strides of attention, from the index maps of its operands and of its result.
 
 Axes before rows and columns are taken apart until those of all operands have the same digits. The last ones that
-neither keys nor values move along are queries that share a head of keys; what is left are batches and heads.
+neither keys nor values move along are queries that share a head of keys; what is left are batches and heads. A mask may
+be repeated after some of the batches, as that of shifted windows is for every image.
 """
 
 from __future__ import annotations
@@ -37,19 +38,24 @@ class Geometry:
     """The arguments of the operator that say how its tensors lie."""
 
     sizes: tuple[Extent, ...]
-    strides: tuple[Strides, ...]  # of queries, keys, values and perhaps a mask
+    strides: tuple[Strides, ...]  # of queries, keys, values and perhaps a mask and a bias
     axes: tuple[int, ...]
 
     def encoded(self) -> tuple[tuple[int, ...], ...]:
-        mask = encoded(self.strides[3]) if len(self.strides) > 3 else ()
-        return encoded(self.sizes), *(encoded(each) for each in self.strides[:3]), mask, self.axes
+        """Sizes, strides of queries, keys, values and the mask, axes; those of the bias."""
+        operands = [encoded(each) for each in self.strides] + [()] * (5 - len(self.strides))
+        return encoded(self.sizes), *operands[:4], self.axes, operands[4]
 
 
 class _Outer(NamedTuple):
-    """A digit before rows and columns: its size, and the strides of all operands and of the result."""
+    """A digit before rows and columns: its size, and the strides of all operands and of the result.
+
+    `repeats` has the sizes after which masks are repeated; None where they are not.
+    """
 
     size: LiveSize
     strides: Sizes
+    repeats: tuple[LiveSize | None, LiveSize | None] = (None, None)
 
 
 def results_of(uses: DefUse, last: Node) -> Iterator[AttentionResult]:
@@ -111,20 +117,22 @@ def _taken(digits: list[Digit], size: LiveSize) -> tuple[Digit | None, list[Digi
 
 
 def geometry_of(
-    sizes: LiveSizes, q: IndexMap, k: IndexMap, v: IndexMap, mask: IndexMap | None, result: AttentionResult
+    sizes: LiveSizes, q: IndexMap, k: IndexMap, v: IndexMap, masks: Sequence[IndexMap], result: AttentionResult
 ) -> Geometry | None:
-    """How attention reads q [.., rows, size], k [.., size, keys], v [.., keys, size] and writes its result."""
+    """How attention reads q [.., rows, size], k [.., size, keys], v [.., keys, size] and masks, and writes a result."""
     (q_row, q_column), (k_column, k_row), (v_row, v_column) = (map(_digit, each.axes[-2:]) for each in (q, k, v))
-    seen = [] if mask is None else [_digit(axis) for axis in mask.axes[-2:]]
-    digits = (q_row, q_column, k_column, k_row, v_row, v_column, *seen)
+    seen = [[_digit(axis) for axis in mask.axes[-2:]] for mask in masks]
+    digits = (q_row, q_column, k_column, k_row, v_row, v_column, *(digit for each in seen for digit in each))
     if any(digit is None for digit in digits):
         return None
-    for column in (q_column, k_column, v_column, result.column):
-        if column is None or column.size != result.column.size or column.stride not in (ONE, NOTHING):
+    for column, other in ((q_column, q_column), (k_column, q_column), (v_column, result.column)):
+        if column is None or other is None or column.size != other.size or column.stride not in (ONE, NOTHING):
             return None
         if column.stride == NOTHING and column.size != ONE:
             return None
-    layouts = (q, k, v) if mask is None else (q, k, v, mask)
+    if result.column.stride == NOTHING and result.column.size != ONE:
+        return None
+    layouts = (q, k, v, *masks)
     outer = _refined([*(tuple(d for axis in each.axes[:-2] for d in axis) for each in layouts), result.outer])
     if outer is None:
         return None
@@ -136,11 +144,15 @@ def geometry_of(
     count = product(tuple(each.size for each in group))
     assert q_row is not None
     assert k_row is not None
-    whole = (batch.size, head.size, count, q_row.size, k_row.size, result.column.size)
+    assert q_column is not None
+    repeats = [batch.size if each is None else each for each in batch.repeats]
+    whole = (
+        batch.size, head.size, count, q_row.size, k_row.size, q_column.size, result.column.size, *repeats
+    )  # fmt: skip
     extents = [_extent(size, [each.base for each in layouts], sizes) for size in whole]
     heads = group[-1].strides if group else head.strides
-    rows = (q_row, k_row, v_row, *seen[:1])
-    columns = (q_column, k_column, v_column, *seen[1:])
+    rows = (q_row, k_row, v_row, *(row for row, _ in seen))
+    columns = (q_column, k_column, v_column, *(column for _, column in seen))
     strides = []
     for place, layout in enumerate(layouts):
         own_head = head.strides if place in (1, 2) else heads
@@ -214,11 +226,13 @@ def _two(outer: list[_Outer]) -> list[tuple[_Outer, _Outer]]:
     digits = list(outer)
     place = 0
     while len(digits) > 2 and place + 1 < len(digits):
-        one, other = digits[place], digits[place + 1]
-        if all(far == near.times(other.size) for far, near in zip(one.strides, other.strides, strict=True)):
-            digits[place : place + 2] = [_Outer(one.size.times(other.size), other.strides)]
-        else:
+        whole = _joined(digits[place], digits[place + 1], repeated=False)
+        if whole is None:
             place += 1
+        else:
+            digits[place : place + 2] = [whole]
+    while len(digits) > 2 and (whole := _joined(digits[0], digits[1], repeated=True)) is not None:
+        digits[:2] = [whole]
     none = _Outer(ONE, (NOTHING,) * (len(outer[0].strides) if outer else 5))
     if len(digits) > 2:
         return []
@@ -226,6 +240,19 @@ def _two(outer: list[_Outer]) -> list[tuple[_Outer, _Outer]]:
         return [(digits[0], digits[1])]
     alone = digits[0] if digits else none
     return [(none, alone), (alone, none)]
+
+
+def _joined(one: _Outer, other: _Outer, *, repeated: bool) -> _Outer | None:
+    """Two digits as one; masks may be `repeated` along the first of them."""
+    repeats = [None if each is None else each.times(other.size) for each in one.repeats]
+    for place, (far, near) in enumerate(zip(one.strides, other.strides, strict=True)):
+        if far == near.times(other.size):
+            continue
+        mask = place - 3
+        if not repeated or not 0 <= mask < len(one.strides) - 4 or far != NOTHING or repeats[mask] is not None:
+            return None
+        repeats[mask] = other.size
+    return _Outer(one.size.times(other.size), other.strides, (repeats[0], repeats[1]))
 
 
 def _axes(result: AttentionResult, batch: _Outer, head: _Outer, group: LiveSize) -> tuple[int, ...] | None:

@@ -56,6 +56,8 @@ class _Scores:
     masking: int = NO_MASK
     masked: float = -math.inf
     shaped: Tensor | None = None  # the scores as the mask meets them
+    bias: Tensor | None = None  # added before the mask
+    biased: Tensor | None = None  # the scores as the bias meets them
     causal: bool = False  # a query sees the keys up to its own, whose number it has
     nodes: tuple[Node, ...] = ()  # what was walked through, from the last on
     product: Node | None = None
@@ -124,23 +126,25 @@ class _Spelling:
                     met = self._added(mask, node.args[-1], known)
                     return None if met is None else self._walked(scores, met)
             return None
-        if known.mask is not None or known.scale != 1:
+        if known.scale != 1:
             return None
         if node.name in WHERES:
             mask, *sides = node.args[:3]
             for scores, other, masking in ((*sides, SEEN), (*reversed(sides), HIDDEN)):
                 number = number_of(other, self.uses)
                 if number is not None and isinstance(scores, Tensor):
-                    return self._walked(scores, self._hidden(node, known, mask, masking, number))
+                    found = self._hidden(node.args[-1], known, mask, masking, number)
+                    return None if found is None else self._walked(scores, found)
         if node.name in MASKED_FILLS:
             scores, mask, value = node.args[:3]
             number = number_of(value, self.uses)
             if number is not None:
-                return self._walked(scores, self._hidden(node, known, mask, HIDDEN, number))
+                found = self._hidden(node.args[-1], known, mask, HIDDEN, number)
+                return None if found is None else self._walked(scores, found)
         return None
 
     def _added(self, mask: Tensor, scores: Tensor, known: _Scores) -> _Scores | None:
-        if known.mask is not None or known.scale != 1:
+        if known.scale != 1:
             return None
         where = self._maker(mask)
         if where is not None and where.name in WHERES:
@@ -149,13 +153,22 @@ class _Spelling:
             numbers = [number_of(side, self.uses) for side in sides]
             for pair, masking in (([0, -math.inf], SEEN), ([-math.inf, 0], HIDDEN)):
                 if numbers == pair and isinstance(condition, Tensor) and condition.dtype == "bool":
-                    met = replace(known, masking=masking, shaped=scores)
                     causal = masking == SEEN and is_causal(condition, self.uses)
-                    return replace(met, masking=NO_MASK, causal=True) if causal else replace(met, mask=condition)
-        return replace(known, mask=mask, masking=ADDED, shaped=scores)
+                    if causal:
+                        return replace(known, causal=True)
+                    return self._hidden(scores, known, condition, masking, -math.inf)
+        if known.mask is None:
+            return replace(known, mask=mask, masking=ADDED, shaped=scores)
+        return None if known.bias is not None else replace(known, bias=mask, biased=scores)
 
-    def _hidden(self, node: Node, known: _Scores, mask: Tensor, masking: int, number: float) -> _Scores:
-        return replace(known, mask=mask, masking=masking, masked=number, shaped=node.args[-1])
+    def _hidden(self, scores: Tensor, known: _Scores, mask: Tensor, masking: int, number: float) -> _Scores | None:
+        """A mask that hides keys; what is added behind it changes no score of -inf, so that it may be added before."""
+        found = replace(known, mask=mask, masking=masking, masked=number, shaped=scores)
+        if known.mask is None:
+            return found
+        if known.masking != ADDED or known.bias is not None or number != -math.inf:
+            return None
+        return replace(found, bias=known.mask, biased=known.shaped)
 
     def _from_product(self, tensor: Tensor) -> bool:
         """Whether a tensor is scores of a product, and not what is added to them."""
@@ -300,9 +313,8 @@ def _operands(uses: DefUse, tensor: Tensor, reader: Node, *, scaled: bool) -> li
     return found
 
 
-def _masks(uses: DefUse, scores: _Scores, reader: Node) -> list[_Way | None]:
+def _masks(uses: DefUse, mask: Tensor | None, shaped: Tensor | None, reader: Node) -> list[_Way | None]:
     """All ways to read a mask as if it had the shape of the scores; None of them where there is no mask."""
-    mask, shaped = scores.mask, scores.shaped
     if mask is None or shaped is None:
         return [None]
     target = uses.met_sizes.of(shaped)
@@ -339,24 +351,27 @@ def _attention(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement
         return ()
     for result in results_of(uses, last):
         reader = result.moves[-1] if result.moves else last
-        for q, k, v, mask in combinations(
+        for q, k, v, mask, bias in combinations(
             _operands(uses, queries, reader, scaled=True),
             _operands(uses, keys, reader, scaled=True),
             _operands(uses, values, reader, scaled=False),
-            _masks(uses, scores, reader),
+            _masks(uses, scores.mask, scores.shaped, reader),
+            _masks(uses, scores.bias, scores.biased, reader),
         ):
-            seen = None if mask is None else mask.layout
-            if not _alike(q.layout, k.layout, v.layout, seen, scores, result, limits):
+            masks = [each.layout for each in (mask, bias) if each is not None]
+            if not _alike(q.layout, k.layout, v.layout, masks, scores, result, limits):
                 continue
-            geometry = geometry_of(uses.met_sizes, q.layout, k.layout, v.layout, seen, result)
+            geometry = geometry_of(uses.met_sizes, q.layout, k.layout, v.layout, masks, result)
             if geometry is None:
                 continue
+            *laid_out, of_bias = geometry.encoded()
+            mask_tensor, bias_tensor = (None if each is None else each.layout.base for each in (mask, bias))
             given = (
-                q.layout.base, k.layout.base, v.layout.base, None if seen is None else seen.base,
+                q.layout.base, k.layout.base, v.layout.base, mask_tensor,
                 scores.masking, scores.masked, spelling.guarded, scores.scale * q.scale * k.scale,
-                *geometry.encoded(), scores.causal, result.tensor,
+                *laid_out, scores.causal, bias_tensor, of_bias, result.tensor,
             )  # fmt: skip
-            passed = [node for each in (q, k, v, mask) if each is not None for node in each.nodes]
+            passed = [node for each in (q, k, v, mask, bias) if each is not None for node in each.nodes]
             nodes = (last, *result.moves)
             absorbed = (*reversed(between), *passed)
             return [Replacement(reader, SPELLED_ATTENTION, nodes, given, absorbed=absorbed)]
@@ -367,16 +382,17 @@ def _alike(
     q: IndexMap,
     k: IndexMap,
     v: IndexMap,
-    mask: IndexMap | None,
+    masks: Sequence[IndexMap],
     scores: _Scores,
     result: AttentionResult,
     limits: Limits,
 ) -> bool:
     """Whether kernels take tensors of these dtypes, each in one binding."""
-    tensors = (q.base, k.base, v.base, result.tensor, *([] if mask is None else [mask.base]))
+    tensors = (q.base, k.base, v.base, result.tensor, *(mask.base for mask in masks))
     floats = q.base.dtype == result.tensor.dtype and k.base.dtype == v.base.dtype
-    masks = mask is None or mask.base.dtype in (_FLOATS if scores.masking == ADDED else ("bool",))
-    return floats and masks and all(each.dtype in _FLOATS for each in tensors[:4]) and fit(tensors, limits)
+    kinds = (_FLOATS if scores.masking == ADDED else ("bool",), _FLOATS)
+    alike = all(mask.base.dtype in kind for mask, kind in zip(masks, kinds, strict=False))
+    return floats and alike and all(each.dtype in _FLOATS for each in tensors[:4]) and fit(tensors, limits)
 
 
 ATTENTIONS = (

@@ -16,15 +16,8 @@ from liveshape.graph.traits import CacheRows, Product, Role
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops import attention_heuristics as heuristics
-from liveshape.ops.attention import (
-    ROWS_FIRST,
-    AttentionCall,
-    Kernels,
-    Steps,
-    check_heads,
-    route_of,
-    row_strides,
-)
+from liveshape.ops.attention import ROWS_FIRST, check_heads, row_strides
+from liveshape.ops.attention_routes import AttentionCall, Kernels, Steps, route_of
 from liveshape.ops.operations import attended_in_lines
 from liveshape.ops.registry import op
 
@@ -143,7 +136,7 @@ def _params(
         "softcap": softcap,
         "scale": size**-0.5 if scale is None else scale,
         "hidden": float("-inf"),
-        "HEAD_SIZE": size,
+        **dict.fromkeys(("HEAD_SIZE", "KEY_SIZE", "VALUE_SIZE"), size),
         "VEC": vector,
         "SOFTCAP": softcap > 0,
     }

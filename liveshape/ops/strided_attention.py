@@ -14,8 +14,9 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product, Role
-from liveshape.ops.attention import HEADS_FIRST, Steps, routed, workspace_up_to
-from liveshape.ops.registry import Ints, op
+from liveshape.ops.attention import HEADS_FIRST
+from liveshape.ops.attention_routes import Steps, routed, workspace_up_to
+from liveshape.ops.registry import Ints, Tensors, op
 
 # What is done with a mask, by its number in attention/operands.wgsl.
 NO_MASK, ADDED, SEEN, HIDDEN = range(4)
@@ -61,7 +62,7 @@ class Strides(NamedTuple):
 
 
 class AttentionSizes(NamedTuple):
-    """The sizes of attention: heads of keys, and how many of queries share each."""
+    """The sizes of attention: heads of keys, how many of queries share each, batches after which masks are repeated."""
 
     batch: int
     key_heads: int
@@ -69,12 +70,16 @@ class AttentionSizes(NamedTuple):
     queries: int
     keys: int
     size: int
+    value_size: int
+    mask_batches: int
+    bias_batches: int
 
     @classmethod
     def of(cls, sizes: Ints, shapes: Sequence[Shape]) -> AttentionSizes:
         """
-        >>> AttentionSizes.of(encoded([Extent(0, 0), *map(Extent.literal, (12, 1, 5, 7, 64))]), [(3, 5, 768)])
-        AttentionSizes(batch=3, key_heads=12, group=1, queries=5, keys=7, size=64)
+        >>> fixed = map(Extent.literal, (12, 1, 5, 7, 64, 32, 1, 1))
+        >>> AttentionSizes.of(encoded([Extent(0, 0), *fixed]), [(3, 5, 768)])[:7]
+        (3, 12, 1, 5, 7, 64, 32)
         """
         return cls(*(Extent(*each).of(shapes) for each in zip(*[iter(sizes)] * 3, strict=True)))
 
@@ -113,8 +118,10 @@ def axes_from(numbers: Ints) -> list[list[int]]:
 
 def _attended(given: Mapping[str, Any]) -> int:
     """Q @ K over all keys, and softmax @ V over all values."""
-    call = AttentionSizes.of(given["sizes"], [given[name].shape for name in ("q", "k", "v")])
-    return 4 * prod(call)
+    operands = [given[name] for name in ("q", "k", "v", "attn_mask", "bias")]
+    call = AttentionSizes.of(given["sizes"], [each.shape for each in operands if each is not None])
+    pairs = prod((call.batch, call.key_heads, call.group, call.queries, call.keys))
+    return 2 * pairs * (call.size + call.value_size)
 
 
 @op(
@@ -140,19 +147,23 @@ def attention(
     of_mask: Ints,
     axes: Ints,
     is_causal: bool,
+    bias: LiveTensor | None,
+    of_bias: Ints,
     out: LiveTensor,
 ) -> Steps:
     """`sizes` are extents, `of_...` strides, `axes` the digits of the result's. A row that sees no key at all is zero
-    if it is `guarded`, else NaN, as softmax gives it. If `is_causal` query n sees keys up to key n."""
-    operands = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
+    if it is `guarded`, else NaN, as softmax gives it. If `is_causal` query n sees keys up to key n. A `bias` is added
+    to the scores before the mask changes them."""
+    operands = [each for each in (q, k, v, attn_mask, bias) if each is not None]
     bound = AttentionSizes.of(sizes, [each.max_shape for each in operands])
+    widest = max(bound.size, bound.value_size)
     workspace = yield from workspace_up_to(
-        (bound.batch, bound.key_heads * bound.group, bound.queries, bound.size),
-        (bound.batch, bound.key_heads, bound.keys, bound.size),
+        (bound.batch, bound.key_heads * bound.group, bound.queries, widest),
+        (bound.batch, bound.key_heads, bound.keys, widest),
         HEADS_FIRST,
     )
     call = AttentionSizes.of(sizes, [each.shape for each in operands])
-    digits = (call.batch, call.key_heads * call.group, call.queries, call.size)
+    digits = (call.batch, call.key_heads * call.group, call.queries, call.value_size)
     out.shape = tuple(prod(digits[digit] for digit in axis) for axis in axes_from(axes))
     read = [
         (each, strides_from(numbers).of(each.shape))
@@ -160,8 +171,9 @@ def attention(
     ]
     for place, (tensor, strides) in enumerate(read):
         heads, rows = (digits[1], call.queries) if place == 0 else (call.key_heads, call.keys)
-        _check_reach(tensor, strides, (call.batch, heads, rows, call.size))
-    vector = 4 if call.size % 4 == 0 and not any(stride % 4 for _, steps in read[1:] for stride in steps[:4]) else 1
+        _check_reach(tensor, strides, (call.batch, heads, rows, call.value_size if place == 2 else call.size))
+    apart = [step for _, steps in read[1:] for step in steps[:4]]
+    vector = 1 if any(step % 4 for step in (*apart, call.size, call.value_size)) else 4
     values: dict[str, Any] = {
         "key_heads": call.key_heads,
         "group": call.group,
@@ -172,7 +184,9 @@ def attention(
         "scale": scale,
         "masked": masked,
         "unseen": 0.0 if guarded or call.keys == 0 else float("nan"),
-        "HEAD_SIZE": call.size,
+        "HEAD_SIZE": max(call.size, call.value_size),
+        "KEY_SIZE": call.size,
+        "VALUE_SIZE": call.value_size,
         "MASK": masking,
         "VEC": vector,
     }
@@ -182,14 +196,20 @@ def attention(
     # A digit of one element at every call is in no axis.
     steps_of = {digit: prod(digits[later] for later in order[place + 1 :]) for place, digit in enumerate(order)}
     values |= {f"out_{name}": steps_of.get(digit, 0) for digit, name in enumerate(("batch", "head", "row"))}
-    seen: tuple[int, ...] = (0,) * 5
-    if attn_mask is not None:
-        seen = strides_from(of_mask).of(attn_mask.shape)
-        _check_reach(attn_mask, seen, (call.batch, digits[1], call.queries, call.keys))
-    values |= _named("mask", seen[:4]) | {"mask_key": seen[4]}
+    for name, mask, numbers, batches in (
+        ("mask", attn_mask, of_mask, call.mask_batches),
+        ("bias", bias, of_bias, call.bias_batches),
+    ):
+        seen = (0,) * 5 if mask is None else strides_from(numbers).of(mask.shape)
+        if mask is not None:
+            _check_reach(mask, seen, (min(call.batch, batches), digits[1], call.queries, call.keys))
+        values |= _named(name, seen[:4]) | {f"{name}_key": seen[4], f"{name}_batches": max(batches, 1)}
     # An absent mask still needs a buffer in its place; the queries are there and only read.
-    tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
-    yield from routed(tensors, values, call.batch * call.key_heads, call.queries, bound.keys, workspace, by_tiles=True)
+    tensors: Tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
+    if bias is not None:
+        tensors += (bias,)
+    heads, biased = call.batch * call.key_heads, bias is not None
+    yield from routed(tensors, values, heads, call.queries, bound.keys, workspace, biased=biased, by_tiles=True)
 
 
 def _named(name: str, steps: Sequence[int]) -> dict[str, int]:

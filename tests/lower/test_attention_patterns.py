@@ -41,6 +41,8 @@ class Spelling:
     scale: float | None = None
     key_heads: int = HEADS
     size: int = 8
+    value_size: int = 0  # another one than that of the keys
+    bias: tuple[str, ...] = ()  # dimensions of what is added to the scores beside a mask
     itself: bool = False  # attention of rows to the rows themselves, from one fused projection
     floats: str = "float32"
     batch: int = BATCH
@@ -53,8 +55,9 @@ class Spelled(Movements):
     def __init__(self, case: Spelling) -> None:
         super().__init__()
         self.case, self.size, self.scale = case, case.size, case.size**-0.5
+        self.value_size = case.value_size or case.size
         width = HEADS * case.size
-        widths = [3 * width] if case.itself else [width, case.key_heads * case.size, case.key_heads * case.size]
+        widths = [3 * width] if case.itself else [width, case.key_heads * case.size, case.key_heads * self.value_size]
         self.x, (self.batch, self.rows) = self.live((case.batch, ROWS, widths[0]), 2, case.floats)
         self.keys = self.rows
         self.operands = [self.x]
@@ -67,17 +70,20 @@ class Spelled(Movements):
             "u": case.batch * HEADS,
             "r": ROWS,
             "k": ROWS if case.itself else KEYS,
+            "w": WINDOWS,
+            "g": WINDOW_HEADS,
             "1": 1,
         }
         self.mask: Any = None
         if case.mask:
             self.mask = self.input(tuple(letters[letter] for letter in case.mask), case.dtype)
+        self.bias = self.input(tuple(letters[letter] for letter in case.bias)) if case.bias else None
         self.units = self.times(self.batch, HEADS)
 
     def split(self, place: int, heads: int = HEADS) -> Tensor:
         """An operand as (batch, heads, rows, size)."""
-        rows = self.keys if place else self.rows
-        return self.permute(self.view(self.operands[place], self.batch, rows, heads, self.size), 0, 2, 1, 3)
+        rows, size = self.keys if place else self.rows, self.value_size if place == 2 else self.size
+        return self.permute(self.view(self.operands[place], self.batch, rows, heads, size), 0, 2, 1, 3)
 
     def together(self, x: Tensor, *last: Any) -> Tensor:
         """Batches and heads as one dimension."""
@@ -103,8 +109,8 @@ class Spelled(Movements):
 
     def merged(self, x: Tensor) -> Tensor:
         """(units, rows, size) as (batch, rows, width)."""
-        heads = self.permute(self.view(x, self.batch, HEADS, self.rows, self.size), 0, 2, 1, 3)
-        return self.view(heads, self.batch, self.rows, HEADS * self.size)
+        heads = self.permute(self.view(x, self.batch, HEADS, self.rows, self.value_size), 0, 2, 1, 3)
+        return self.view(heads, self.batch, self.rows, HEADS * self.value_size)
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """(batch, heads, rows, keys) of (batch, heads, rows, size) and (batch, heads, size, keys), as matmul is."""
@@ -114,14 +120,15 @@ class Spelled(Movements):
 
     def mixed(self, shares: Tensor, v: Tensor) -> Tensor:
         left = self.together(self.expand(shares, self.batch, HEADS, self.rows, self.keys), self.rows, self.keys)
-        right = self.together(self.expand(v, self.batch, HEADS, self.keys, self.size), self.keys, self.size)
+        size = self.value_size
+        right = self.together(self.expand(v, self.batch, HEADS, self.keys, size), self.keys, size)
         return self.product(left, right)
 
     def repeated(self, x: Tensor) -> Tensor:
         """transformers' repeat_kv."""
-        group = HEADS // self.case.key_heads
-        spread = self.expand(self.unsqueeze(x, 2), self.batch, self.case.key_heads, group, self.keys, self.size)
-        return self.view(spread, self.batch, HEADS, self.keys, self.size)
+        group, size = HEADS // self.case.key_heads, x.max_shape[-1]
+        spread = self.expand(self.unsqueeze(x, 2), self.batch, self.case.key_heads, group, self.keys, size)
+        return self.view(spread, self.batch, HEADS, self.keys, size)
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         given = (x, None, None, None, None, False, None)
@@ -156,9 +163,9 @@ def sdpa(chain: Spelled) -> Tensor:
         scores = chain.broadcast("aten.add.Tensor", scores, mask, 1)
     out = chain.mixed(chain.guarded(scores), v)
     # The result of torch lies as (rows, batch, heads, size).
-    heads = chain.permute(chain.view(out, chain.batch, HEADS, chain.rows, chain.size), 2, 0, 1, 3)
+    heads = chain.permute(chain.view(out, chain.batch, HEADS, chain.rows, chain.value_size), 2, 0, 1, 3)
     heads = chain.permute(chain.permute(heads, 1, 2, 0, 3), 0, 2, 1, 3)
-    return chain.view(heads, chain.batch, chain.rows, HEADS * chain.size)
+    return chain.view(heads, chain.batch, chain.rows, HEADS * chain.value_size)
 
 
 def eager(chain: Spelled) -> Tensor:
@@ -208,6 +215,60 @@ def one_projection(chain: Spelled) -> Tensor:
     q, k, v = (chain.select(chain.permute(split, 2, 0, 3, 1, 4), 0, place) for place in range(3))
     scores = chain.scores(chain.scaled(q, chain.scale), chain.permute(k, 0, 1, 3, 2))
     return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def biased(chain: Spelled) -> Tensor:
+    """Two summands, or one and a mask that hides keys behind it."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.scale)
+    scores = chain.broadcast("aten.add.Tensor", scores, chain.bias, 1)
+    if chain.case.dtype == "bool":
+        given = (scores, chain.mask, chain.case.masked, chain.tensor(scores.max_shape))
+        scores = chain.node("aten.masked_fill.Scalar", *given)
+    else:
+        scores = chain.broadcast("aten.add.Tensor", scores, chain.mask, 1)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def hidden_then_biased(chain: Spelled) -> Tensor:
+    """What is added to scores of -inf changes nothing of them."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.scale)
+    scores = chain.node("aten.masked_fill.Scalar", scores, chain.mask, INFINITE, chain.tensor(scores.max_shape))
+    scores = chain.broadcast("aten.add.Tensor", scores, chain.bias, 1)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+WINDOWS, WINDOW_HEADS = 2, 2  # together the heads of the golden
+
+
+def windows(chain: Spelled) -> Tensor:
+    """Members of the batch are windows of images: each has the same bias of heads, and each image the same masks."""
+    count = chain.times(chain.batch, WINDOWS)
+
+    def split(place: int) -> Tensor:
+        rows = chain.keys if place else chain.rows
+        parts = chain.view(chain.operands[place], chain.batch, rows, WINDOWS, WINDOW_HEADS, chain.size)
+        return chain.view(chain.permute(parts, 0, 2, 3, 1, 4), count, WINDOW_HEADS, rows, chain.size)
+
+    def units(x: Tensor, *last: Any) -> Tensor:
+        return chain.view(chain.expand(x, count, WINDOW_HEADS, *last), chain.times(count, WINDOW_HEADS), *last)
+
+    q, k, v = (split(place) for place in range(3))
+    keys = chain.permute(chain.scaled(k, chain.scale), 0, 1, 3, 2)
+    scores = chain.product(units(q, chain.rows, chain.size), units(keys, chain.size, chain.keys))
+    scores = chain.view(scores, count, WINDOW_HEADS, chain.rows, chain.keys)
+    scores = chain.broadcast("aten.add.Tensor", scores, chain.unsqueeze(chain.bias, 0), 1)
+    images = chain.scalar()
+    chain.bounds[images] = chain.case.batch
+    chain.node("floordiv", count, WINDOWS, images)
+    of_images = chain.view(scores, images, WINDOWS, WINDOW_HEADS, chain.rows, chain.keys)
+    mask = chain.unsqueeze(chain.unsqueeze(chain.mask, 1), 0)
+    masked = chain.broadcast("aten.add.Tensor", of_images, mask, 1)
+    shares = chain.softmax(chain.view(masked, count, WINDOW_HEADS, chain.rows, chain.keys))
+    out = chain.product(units(shares, chain.rows, chain.keys), units(v, chain.keys, chain.size))
+    parts = chain.view(out, chain.batch, WINDOWS, WINDOW_HEADS, chain.rows, chain.size)
+    return chain.view(chain.permute(parts, 0, 3, 1, 2, 4), chain.batch, chain.rows, HEADS * chain.size)
 
 
 def multihead(chain: Spelled) -> Tensor:
@@ -276,22 +337,45 @@ SPELLINGS = {
     "one projection": Spelling("timm: Attention.forward", one_projection, itself=True, nan=True),
     "multihead with a mask": Spelling("the same, a mask of units", multihead, ("u", "r", "k"), nan=True),
     "multihead": Spelling("torch.nn.MultiheadAttention, need_weights", multihead, nan=True),
+    "sdpa of narrow values": Spelling("the same, values of 12 beside keys of 24", sdpa, size=24, value_size=12),
+    "sdpa of wide values": Spelling("the same, values of 10 beside keys of 6", sdpa, size=6, value_size=10),
+    "eager of wide values": Spelling("the same", eager, nan=True, key_heads=2, size=8, value_size=16),
+    "two summands": Spelling(
+        "Bloom: baddbmm of alibi, a mask added", biased, ("b", "1", "r", "k"), nan=True, bias=("b", "h", "1", "k")
+    ),
+    "a bias and masked_fill": Spelling(
+        "MPT: position_bias, masked_fill", biased, ("b", "1", "r", "k"), "bool", masked=LEAST, bias=("h", "1", "k")
+    ),
+    "masked_fill and a bias": Spelling(
+        "a summand behind -inf", hidden_then_biased, ("b", "1", "r", "k"), "bool", nan=True, bias=("h", "r", "k")
+    ),
+    "windows": Spelling(
+        "Swin: relative_position_bias and the mask of shifted windows", windows, ("w", "r", "k"), nan=True,
+        bias=("g", "r", "k"),
+    ),
+    "sdpa of heads of 256": Spelling("the same, heads of 256", sdpa, ("b", "1", "1", "k"), size=256),
+    "sdpa of heads of 512": Spelling("the same, heads of 512", sdpa, size=512),
     "processor": Spelling("diffusers: AttnProcessor.get_attention_scores", processor, nan=True),
 }  # fmt: skip
 
 
-def golden(case: Spelling, operands: list[Any], mask: Any) -> np.ndarray:
+def golden(case: Spelling, operands: list[Any], mask: Any, bias: Any = None) -> np.ndarray:
     """torch in float64."""
     batch, rows, _ = operands[0].shape
     if case.itself:
         operands = list(operands[0].reshape(batch, rows, 3, -1).transpose(2, 0, 1, 3))
     q, k, v = (
-        torch.from_numpy(x.astype(np.float64)).reshape(*x.shape[:2], -1, case.size).transpose(1, 2) for x in operands
+        torch.from_numpy(x.astype(np.float64)).reshape(*x.shape[:2], -1, size).transpose(1, 2)
+        for x, size in zip(operands, (case.size, case.size, case.value_size or case.size), strict=True)
     )
     k, v = (x.repeat_interleave(HEADS // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) * (case.size**-0.5 if case.scale is None else case.scale)
+    if bias is not None:
+        added = torch.from_numpy(bias).double()
+        scores = scores + (added.repeat(WINDOWS, 1, 1) if case.bias[0] == "g" else added)
     if mask is not None:
         seen = torch.from_numpy(mask)
+        seen = seen.repeat_interleave(WINDOW_HEADS, 0) if case.mask[0] == "w" else seen
         seen = seen.reshape(batch, HEADS, *mask.shape[1:]) if case.mask[0] == "u" else seen
         hidden = ~seen if case.write in (divided, sdpa) and seen.dtype == torch.bool else seen
         scores = scores.masked_fill(hidden, case.masked) if seen.dtype == torch.bool else scores + seen.double()
@@ -309,18 +393,30 @@ def drawn(case: Spelling, generator: np.random.Generator, batch: int, rows: int,
     if case.itself:
         arrays = [generator.standard_normal((batch, rows, 3 * width))]
     else:
-        own = case.key_heads * case.size
-        shapes = (batch, rows, width), (batch, keys, own), (batch, keys, own)
+        own, values = (case.key_heads * size for size in (case.size, case.value_size or case.size))
+        shapes = (batch, rows, width), (batch, keys, own), (batch, keys, values)
         arrays = [generator.standard_normal(shape) for shape in shapes]
     found = [array.astype(case.floats) for array in arrays]
     if case.mask:
-        letters = {"b": batch, "h": HEADS, "u": batch * HEADS, "r": rows, "k": keys, "1": 1}
+        letters = {
+            "b": batch,
+            "h": HEADS,
+            "u": batch * HEADS,
+            "r": rows,
+            "k": keys,
+            "w": WINDOWS,
+            "g": WINDOW_HEADS,
+            "1": 1,
+        }
         shape = tuple(letters[letter] for letter in case.mask)
         hidden = (generator.random(shape) < 0.4) | (generator.random((*shape[:-1], 1)) < 0.3)
         if case.dtype == "bool":
             found.append(hidden)
         else:
             found.append(np.where(hidden, INFINITE, generator.standard_normal(shape)).astype(case.dtype))
+        if case.bias:
+            shape = tuple(letters[letter] for letter in case.bias)
+            found.append(generator.standard_normal(shape).astype("float32"))
     return found
 
 
@@ -337,8 +433,8 @@ def test_each_spelling_is_one_operator_and_right(name: str) -> None:
     kinds = [node.name for node in fused.nodes]
     assert kinds.count("liveshape.attention") == 1
     copies = [kind for kind in kinds if kind in ("aten.permute_copy.default", "aten.expand_copy.default")]
-    # The program never asks for the sizes of these values.
-    assert len(copies) == (1 if case.write is multihead else 0), kinds
+    # The program never asks for the sizes of the one's values; the other cuts images into windows and joins them.
+    assert len(copies) == {multihead: 1, windows: 4}.get(case.write, 0), kinds
     assert not [kind for kind in kinds if "bmm" in kind or "softmax" in kind or "where" in kind or "add" in kind]
     executor = executor_of(fused, open_device())
     tolerance = 4e-3 if case.floats == "float16" else 2e-5
@@ -348,8 +444,7 @@ def test_each_spelling_is_one_operator_and_right(name: str) -> None:
         inputs = drawn(case, generator, batch, rows, rows if case.itself else keys)
         executor.poison()
         result = executor.execute(inputs)[0].astype(np.float64)
-        masked = len(inputs) > len(chain.operands)
-        expected = golden(case, inputs[: len(chain.operands)], inputs[-1] if masked else None)
+        expected = golden(case, inputs[: len(chain.operands)], *inputs[len(chain.operands) :] or [None])
         np.testing.assert_allclose(result, expected, tolerance, tolerance, err_msg=f"at {(batch, rows, keys)}")
         meant = meaning_of(fused, inputs)
         if meant is not None:
@@ -443,7 +538,13 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["sdpa of odd heads", "eager with grouped heads", "one projection"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sdpa of odd heads", "eager with grouped heads", "one projection", "sdpa of narrow values",
+        "sdpa of wide values", "a bias and masked_fill", "windows",
+    ],
+)  # fmt: skip
 def test_every_kernel_reads_along_strides(name: str, way: str) -> None:
     case = SPELLINGS[name]
     chain, graph = written(case)
@@ -453,7 +554,7 @@ def test_every_kernel_reads_along_strides(name: str, way: str) -> None:
     for batch, rows, keys in CALLS:
         inputs = drawn(case, generator, batch, rows, rows if case.itself else keys)
         executor.poison()
-        expected = golden(case, inputs[: len(chain.operands)], inputs[-1] if case.mask else None)
+        expected = golden(case, inputs[: len(chain.operands)], *inputs[len(chain.operands) :] or [None])
         np.testing.assert_allclose(executor.execute(inputs)[0], expected, 2e-5, 2e-5, err_msg=f"{(batch, rows, keys)}")
 
 

@@ -17,8 +17,8 @@ from liveshape.device.protocol import Device
 from liveshape.graph import Limits
 from liveshape.kernels import Kernel
 from liveshape.kernels.preprocessor import resolve
-from liveshape.ops import attention
 from liveshape.ops import attention_heuristics as heuristics
+from liveshape.ops import attention_routes
 from tests.ops.cases import attention as cases
 from tests.support.graphs import OpCase, sweep
 
@@ -106,7 +106,8 @@ def test_subgroups_of_this_device(case: OpCase) -> None:
 @pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
 def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "CONTIGUOUS", attention.CONTIGUOUS._replace(few=by_memory(attention.CONTIGUOUS.few)))
+    kernels = attention_routes.CONTIGUOUS
+    monkeypatch.setattr(attention_routes, "CONTIGUOUS", kernels._replace(few=by_memory(kernels.few)))
     device = device_of(lanes)
     sweep(case, device.limits, device, rounds=1)
     assert "attention/few_rows_subgroups" in {variant.kernel.name for variant in device._pipelines}

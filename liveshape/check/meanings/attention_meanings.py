@@ -99,19 +99,23 @@ def _written(cache: Any, new: Any, start: Any) -> Any:
 @meaning("liveshape.attention")
 def _attention_of_strides(
     q: Any, k: Any, v: Any, mask: Any, masking: int, masked: float, guarded: bool, scale: float,
-    sizes: Any, of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any, causal: bool,
+    sizes: Any, of_queries: Any, of_keys: Any, of_values: Any, of_mask: Any, axes: Any, causal: bool, bias: Any,
+    of_bias: Any,
 ) -> Sequence[Any]:  # fmt: skip
-    """What softmax(q @ k * scale + mask) @ v gives, of tensors along strides; a row that sees nothing is NaN or 0."""
-    call = AttentionSizes.of(sizes, [each.shape for each in (q, k, v, mask) if each is not None])
+    """What softmax(q @ k * scale + bias + mask) @ v gives, of tensors along strides; a row that sees nothing is NaN or
+    0."""
+    call = AttentionSizes.of(sizes, [each.shape for each in (q, k, v, mask, bias) if each is not None])
     heads = call.key_heads * call.group
     queries = _strided(q, of_queries, (call.batch, heads, call.queries, call.size))
     keys, values = (
-        np.repeat(_strided(each, numbers, (call.batch, call.key_heads, call.keys, call.size)), call.group, axis=1)
-        for each, numbers in ((k, of_keys), (v, of_values))
+        np.repeat(_strided(each, numbers, (call.batch, call.key_heads, call.keys, size)), call.group, axis=1)
+        for each, numbers, size in ((k, of_keys, call.size), (v, of_values, call.value_size))
     )
     scores = queries.astype(np.float64) @ np.swapaxes(keys, -1, -2).astype(np.float64) * scale
+    if bias is not None:
+        scores = scores + _repeated(bias, of_bias, scores.shape, call.bias_batches)
     if mask is not None:
-        seen = _strided(mask, of_mask, scores.shape)
+        seen = _repeated(mask, of_mask, scores.shape, call.mask_batches)
         scores = scores + seen if masking == ADDED else np.where(seen == (masking == SEEN), scores, masked)
     if causal:
         scores = np.where(np.arange(call.keys) <= np.arange(call.queries)[:, None], scores, -np.inf)
@@ -124,6 +128,12 @@ def _attention_of_strides(
     shape = tuple(int(np.prod([out.shape[digit] for digit in axis])) for axis in order)
     digits = [digit for axis in order for digit in axis]
     return [out.transpose([*digits, *(digit for digit in range(4) if digit not in digits)]).reshape(shape)]
+
+
+def _repeated(array: Any, numbers: Any, shape: tuple[int, ...], batches: int) -> Any:
+    """A mask of scores, which is repeated after so many batches."""
+    own = _strided(array, numbers, (min(batches, shape[0]), *shape[1:]))
+    return own[np.arange(shape[0]) % batches]
 
 
 def _strided(array: Any, numbers: Any, shape: tuple[int, ...]) -> Any:

@@ -87,9 +87,9 @@ fn main(
         }
     }
 #if CACHE == paged
-    if (side == 0u && i / HEAD_SIZE < params.units * ROWS && row < unit.rows) {
+    if (side == 0u && column < VALUE_SIZE && i / HEAD_SIZE < params.units * ROWS && row < unit.rows) {
 #else
-    if (side == 0u && i / HEAD_SIZE < params.units * ROWS && row < params.rows) {
+    if (side == 0u && column < VALUE_SIZE && i / HEAD_SIZE < params.units * ROWS && row < params.rows) {
 #endif
         out[out_place(unit, row) + column] = TRow(averaged(vec4<f32>(sum), exp_sum).x);
     }

@@ -6,6 +6,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TBias: f32, f16
 // TSink: f32, f16
 override WG: u32 = 256;
 override ROWS: u32 = 1; // a power of two
@@ -28,7 +29,12 @@ override CHUNK: u32 = 128; // keys between two updates of the running maximum
 #endif
 #else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
+#if BIAS == added
+@group(0) @binding(6) var<storage, read> bias: array<TBias>;
+@group(0) @binding(7) var<uniform> params: Params;
+#else
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 #endif
 
 #include attention/params

@@ -6,6 +6,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TBias: f32, f16
 // TSink: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // a power of two, at most LANES
@@ -29,7 +30,12 @@ override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at mos
 #endif
 #else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
+#if BIAS == added
+@group(0) @binding(6) var<storage, read> bias: array<TBias>;
+@group(0) @binding(7) var<uniform> params: Params;
+#else
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 #endif
 
 #include attention/params

@@ -5,7 +5,9 @@
 // unchecked: heads, keys and their strides are those of the tensors, which planning checked.
 // T: f32, f16
 override WG: u32 = 256;
-override HEAD_SIZE: u32 = 64; // a multiple of 8
+override HEAD_SIZE: u32 = 64; // a multiple of 8, as those of keys and of values are
+override KEY_SIZE: u32 = 64;
+override VALUE_SIZE: u32 = 64;
 override KEYS: u32 = 32;
 
 const EIGHTS: u32 = (HEAD_SIZE + 15) / 16 * 2; // of a head, with zeros up to whole matrices

@@ -7,6 +7,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TBias: f32, f16
 // TSink: f32, f16
 override WG: u32 = 8; // the size of a subgroup
 override ROWS: u32 = 4;
@@ -28,7 +29,12 @@ override SHARE_LANES: u32 = 8; // lanes that have one
 #endif
 #else
 @group(0) @binding(4) var<storage, read> mask: array<TMask>;
+#if BIAS == added
+@group(0) @binding(5) var<storage, read> bias: array<TBias>;
+@group(0) @binding(6) var<uniform> params: Params;
+#else
 @group(0) @binding(5) var<uniform> params: Params;
+#endif
 #endif
 
 #include attention/params
@@ -71,10 +77,10 @@ fn main(
     let last_key = select(params.context, seen, params.causal != 0u);
 #endif
     var elements: array<f32, ELEMENTS>; // queries, then results
-    for (var e = 0u; e < ROWS * HEAD_SIZE; e++) {
-        let row = e / HEAD_SIZE;
+    for (var e = 0u; e < ROWS * KEY_SIZE; e++) {
+        let row = e / KEY_SIZE;
         let place = query_place(unit, min(first_row + row * WG + lane, last_row));
-        elements[row * PADDED + e % HEAD_SIZE] = f32(queries[place + e % HEAD_SIZE]) * params.scale;
+        elements[row * PADDED + e % KEY_SIZE] = f32(queries[place + e % KEY_SIZE]) * params.scale;
     }
 #unroll r < ROWS
     let visible_$r = visible_to(unit, first_row + $ru * WG + lane);
@@ -141,10 +147,10 @@ fn main(
 #endunroll
 #endunroll
 #endunroll
-    for (var e = 0u; e < ROWS * HEAD_SIZE; e++) {
-        let row = first_row + e / HEAD_SIZE * WG + lane;
+    for (var e = 0u; e < ROWS * VALUE_SIZE; e++) {
+        let row = first_row + e / VALUE_SIZE * WG + lane;
         if (row <= last_row) {
-            out[out_place(unit, row) + e % HEAD_SIZE] = TRow(elements[e / HEAD_SIZE * PADDED + e % HEAD_SIZE]);
+            out[out_place(unit, row) + e % VALUE_SIZE] = TRow(elements[e / VALUE_SIZE * PADDED + e % VALUE_SIZE]);
         }
     }
 }

@@ -10,6 +10,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TBias: f32, f16
 // TSink: f32, f16
 override WG: u32 = 128;
 override LANES: u32 = 32; // of a subgroup
@@ -37,7 +38,12 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 @group(0) @binding(3) var<storage, read> halves: array<vec4<u32>>; // see attention/half_cache.wgsl
 @group(0) @binding(4) var<storage, read> factors: array<vec2<f32>>;
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
+#if BIAS == added
+@group(0) @binding(6) var<storage, read> bias: array<TBias>;
+@group(0) @binding(7) var<uniform> params: Params;
+#else
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 #endif
 
 #include attention/params
@@ -294,7 +300,7 @@ fn main(
 #if CACHE == paged
         let hides = SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all;
 #else
-        let hides = MASK != 0u || first_key + KEYS > seen_by_all;
+        let hides = CHANGES_SCORES || first_key + KEYS > seen_by_all;
 #endif
         let at = tile_row * SCORE_PITCH + half;
 #unroll i < KEY_EIGHTS

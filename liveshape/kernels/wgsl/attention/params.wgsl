@@ -2,7 +2,9 @@
 // group. A unit is a block of rows of one head of one batch; where a tensor begins and its strides are in elements, in
 // vectors those of keys and values.
 #choice CACHE: contiguous, paged
-override HEAD_SIZE: u32 = 64; // elements of a head
+override HEAD_SIZE: u32 = 64; // elements of a head: of a key or of its value, whichever has more
+override KEY_SIZE: u32 = 64;
+override VALUE_SIZE: u32 = 64;
 
 const VEC4S: u32 = (HEAD_SIZE + 3) / 4;
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
@@ -41,6 +43,13 @@ struct Params {
     mask_head: u32,
     mask_row: u32,
     mask_key: u32,
+    mask_batches: u32, // after which a mask is repeated
+    bias_start: u32,
+    bias_batch: u32,
+    bias_head: u32,
+    bias_row: u32,
+    bias_key: u32,
+    bias_batches: u32,
     scale: f32,
     hidden: f32, // -inf, which no literal can say
     masked: f32, // the score of a key that a mask of booleans hides

@@ -6,6 +6,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TBias: f32, f16
 // TSink: f32, f16
 override WG: u32 = 128;
 override TILE_ROWS: u32 = 64;
@@ -30,7 +31,12 @@ override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all 
 #endif
 #else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
+#if BIAS == added
+@group(0) @binding(6) var<storage, read> bias: array<TBias>;
+@group(0) @binding(7) var<uniform> params: Params;
+#else
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 #endif
 
 #include attention/params
@@ -224,7 +230,7 @@ fn main(
 #if CACHE == paged
         if (SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all) {
 #else
-        if (MASK != 0u || first_key + KEYS > seen_by_all) {
+        if (CHANGES_SCORES || first_key + KEYS > seen_by_all) {
 #endif
             for (var j = 0u; j < THREAD_KEYS; j++) {
                 let key = first_key + key_thread + j * KEY_THREADS;
