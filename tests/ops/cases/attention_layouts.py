@@ -40,6 +40,7 @@ LAYOUTS: dict[str, Layout] = {
         lambda x, h: x[:, :, 1].unflatten(2, (h, -1)).transpose(1, 2),
     ),
 }
+WINDOWS = 2  # members of the batch after which a mask of windows is repeated
 # Axes of the batch and of the rows.
 _EXTENTS = {
     "heads first": (0, 2),
@@ -60,6 +61,7 @@ def _mask(kind: str) -> tuple[Callable[[int, int, int], Shape], Strides, str, in
     rows: dict[str, tuple[Callable[[int, int, int], Shape], Strides, str, int]] = {
         "": (lambda b, n, m: (), _NOTHING, "", NO_MASK),
         "added": (lambda b, n, m: (1, 1, n, m), across, "float32", ADDED),
+        "windows": (lambda b, n, m: (WINDOWS, 1, n, m), across._replace(batch=Stride(0, 1)), "float32", ADDED),
         "seen": (lambda b, n, m: (1, 1, n, m), across, "bool", SEEN),
         "hidden": (lambda b, n, m: (b, m), padding, "bool", HIDDEN),
     }
@@ -83,6 +85,8 @@ def attention(
     heads: int = 2,
     group: int = 1,
     size: int = 16,
+    value_size: int = 0,
+    biased: bool = False,
     axes: tuple[int, ...] = MERGED,
     mask: str = "",
     masked: float = -np.inf,
@@ -98,7 +102,11 @@ def attention(
     shape_of, strides, kind, hides = _mask(mask)
     batch, rows = _EXTENTS[layouts[0]]
     counted = [Extent(0, batch), *map(Extent.literal, (heads, group))]
-    sizes = encoded([*counted, Extent(0, rows), Extent(1, _EXTENTS[layouts[1]][1]), Extent.literal(size)])
+    widths = (size, size, value_size or size)
+    lengths_of = [Extent(0, rows), Extent(1, _EXTENTS[layouts[1]][1])]
+    repeats = [Extent.literal(WINDOWS) if mask == "windows" else Extent(0, batch), Extent(0, batch)]
+    sizes = encoded([*counted, *lengths_of, *map(Extent.literal, widths[1:]), *repeats])
+    of_bias = encoded(Strides(Stride(), Stride(), Stride(0, 1), Stride(1, 1), Stride(2, 1))) if biased else ()
 
     def batches(s: int) -> int:
         return min(4, (s + 1) // 2)
@@ -106,11 +114,12 @@ def attention(
     def args(s: int) -> list[Any]:
         lengths = (s, keys(s), keys(s))
         given = [
-            In(dtype, LAYOUTS[name][0](batches(s), count, length, size), make)
-            for name, count, length in zip(layouts, counts, lengths, strict=True)
+            In(dtype, LAYOUTS[name][0](batches(s), count, length, width), make)
+            for name, count, length, width in zip(layouts, counts, lengths, widths, strict=True)
         ]
         seen = In(kind, shape_of(batches(s), s, keys(s)), _some if kind == "bool" else _biases) if kind else None
-        digits = (batches(s), counts[0], s, size)
+        added = In("float32", (counts[0], s, keys(s))) if biased else None
+        digits = (batches(s), counts[0], s, widths[2])
         parts: list[list[int]] = [[]]
         for number in axes:
             if number < 0:
@@ -118,8 +127,11 @@ def attention(
             else:
                 parts[-1].append(digits[number])
         out = Out(dtype, tuple(int(np.prod(part)) for part in parts))
-        read = [encoded(LAYOUTS[name][1](count, size)) for name, count in zip(layouts, counts, strict=True)]
-        return [*given, seen, hides, masked, guarded, scale, sizes, *read, encoded(strides), axes, causal, out]
+        read = [
+            encoded(LAYOUTS[name][1](count, width)) for name, count, width in zip(layouts, counts, widths, strict=True)
+        ]
+        how = (hides, masked, guarded, scale, sizes, *read, encoded(strides), axes, causal)
+        return [*given, seen, *how, added, of_bias, out]
 
     def golden(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
         s = rest[-1]
@@ -128,7 +140,11 @@ def attention(
         )
         keyed, values = (x.repeat_interleave(group, 1) for x in others)
         scores = queries @ keyed.transpose(2, 3) * scale
-        if hides == ADDED:
+        if biased:
+            scores = scores + rest[-2 if mask else 0].double()
+        if mask == "windows":
+            scores = scores + rest[0].double()[torch.arange(batches(s)) % WINDOWS]
+        elif hides == ADDED:
             scores = scores + rest[0].double()
         elif hides != NO_MASK:
             seen = rest[0] if hides == SEEN else ~rest[0]
@@ -143,6 +159,7 @@ def attention(
 
     marks = [dtype, f"{counts[0]} of {heads} heads of {size}", *dict.fromkeys(layouts), mask and f"{mask} mask"]
     marks += ["guarded" if guarded else "", "causal" if causal else "", "finite" if masked == LEAST else ""]
+    marks += [f"values of {value_size}" if value_size else "", "biased" if biased else ""]
     marks += ["length first" if axes == TURNED else "heads apart" if axes == APART else ""]
     return OpCase(
         f"attention along strides {', '.join(mark for mark in marks if mark)}",
@@ -177,6 +194,10 @@ CASES = [
     attention(size=8, make=_not_numbers, mask="added"),
     attention(size=128, heads=1, group=2),
     attention(size=144, heads=1),
+    attention(size=8, value_size=12, mask="windows"),
+    attention(("heads first",) * 3, size=24, value_size=7, axes=APART, group=2, guarded=True, mask="seen", biased=True),
+    attention(size=6, value_size=40, causal=True, mask="added", biased=True),
+    attention(size=64, value_size=16, heads=1, mask="hidden", masked=LEAST, biased=True),
     attention(dtype="float16", size=16, mask="added"),
     attention(("heads first",) * 3, dtype="float16", size=24, axes=APART, group=2, causal=True),
     attention(("second of three",) * 3, dtype="float16", size=7, mask="seen", guarded=True),
