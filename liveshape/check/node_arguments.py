@@ -13,9 +13,9 @@ from liveshape.graph.elements import supported
 from liveshape.graph.expression import Applied, Expression
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.ops import OPS
-from liveshape.ops.composed import Anchor, Composition, Place
+from liveshape.ops.composed import Anchor, Composition, Loading, Place
 
-_PARTS: dict[str, Any] = {each.__name__: each for each in (Anchor, Applied, Composition, Expression, Place)}
+_PARTS: dict[str, Any] = {each.__name__: each for each in (Anchor, Applied, Composition, Expression, Loading, Place)}
 
 
 def written(argument: Any, places: Mapping[Value, int]) -> Any:

@@ -15,7 +15,7 @@ from liveshape.errors import LiveshapeError
 from liveshape.graph import Node, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.ops import OPS
-from liveshape.ops.composed import Composition, from_places, viewed_shape
+from liveshape.ops.composed import Composition, Loading, from_places, viewed_shape
 from liveshape.run.host import find_on_host
 
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
@@ -56,6 +56,8 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
         results = [np.asarray(arguments[0]).reshape(shapes[out])]
     elif isinstance(node.args[0], Composition):
         results = _composed(node, known)
+    elif isinstance(node.args[0], Loading):
+        results = [_loaded(node, known)]
     else:
         results = _computed(node, arguments)
     written = [*node.outputs, *mutated]
@@ -104,6 +106,18 @@ def _composed(node: Node, known: Mapping[Value, Any]) -> Sequence[Any]:
     _, _, operands, numbers = arguments_of(node, known)
     with np.errstate(all="ignore"):
         return evaluated(NUMPY_FUNCTIONS, composition.expression, [computed.reshape(shape), *operands], numbers)
+
+
+def _loaded(node: Node, known: Mapping[Value, Any]) -> Any:
+    """What an operator gives of an expression."""
+    loading, values, *_, out = node.args
+    _, _, operands, numbers = arguments_of(node, known)
+    with np.errstate(all="ignore"):
+        (array,) = evaluated(NUMPY_FUNCTIONS, loading.expression, operands, numbers)
+    operand = Tensor(f"{out.name} before its operator", loading.expression.dtype, loading.max_shape)
+    arguments = from_places(loading.anchor.arguments, (*values, operand))
+    inner = OPS[loading.anchor.name].bind(0, node.label, (*arguments, out))
+    return expected(inner, {**known, operand: kept(array, operand.dtype)}, {})[out]
 
 
 def _live(value: Value, known: Any) -> LiveTensor | LiveScalar:

@@ -101,7 +101,8 @@ class Traits:
     equal nodes become one. `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are
     written only while one row is live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the
     expression of its arguments, see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so
-    that an expression of it may be stored instead, see `ops/composed.py`. `first_alone`: the operator of the same
+    that an expression of it may be stored instead, see `ops/composed.py`. `loads`: a tensor in the place of which it
+    may load an expression, see `ops/loaded.py`. `first_alone`: the operator of the same
     arguments that gives its first result and none of the others. `channels_last`: the operator of the same arguments
     whose images have their channels last, see `lower/image_layout.py`; `moves_images`: what that gives are elements of
     its images.
@@ -119,6 +120,7 @@ class Traits:
     fused_from: tuple[str, ...] = ()
     pointwise: Callable[..., Any] | None = None
     epilogues: bool = False
+    loads: str = ""
     first_alone: str = ""
     channels_last: str = ""
     moves_images: bool = False
@@ -129,6 +131,7 @@ class Traits:
         if self.cache is not None:
             given = (self.cache.start, self.cache.unless_masked, self.cache.causal)
             found |= {*self.cache.axes, *(name for name in given if name is not None)}
+        found |= {self.loads} - {""}
         if self.tables is not None:
             found |= {*self.tables.tables, self.tables.start}
         if self.product is not None:

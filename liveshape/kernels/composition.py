@@ -8,6 +8,7 @@ result: where its text assigns to an element of `out`, a function is called inst
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -47,14 +48,9 @@ class Epilogue:
 
     def applied(self, text: str, element: str, width: int) -> str:
         """The text of a kernel whose stores go through it; `element` is what the kernel stores, so many at a time."""
-        fields = "".join(f"{name}: {kind},\n" for name, kind in self.fields())
-        if fields:
-            text, found = _PARAMS.subn(lambda match: f"{match.group(1)},\n{fields}}}", text, count=1)
-            text = text if found else f"struct Params {{\n{fields}}}\n{text}"
         setter = self._setter(element, width)
-        # Under names of their own: a kernel may have functions that are called alike.
-        own = _library_word().sub(lambda match: f"library_{match.group()}", "\n".join([needed(setter), *setter]))
-        return "\n".join([use_segment_functions(text, "out"), self.operands.functions(), own])
+        text = use_segment_functions(with_params(text, self.fields()), "out")
+        return "\n".join([text, self.operands.functions(), own_library(setter, "library_")])
 
     def _setter(self, element: str, width: int) -> list[str]:
         kind = "vec4<i32>" if is_whole(self.computed) else "vec4<f32>"
@@ -79,6 +75,25 @@ class Epilogue:
         return [f"fn out_put(i: u32, v: {element}) {{", *body, "}"]
 
 
+def with_params(text: str, more: Sequence[tuple[str, str]]) -> str:
+    """The text of a kernel whose Params have more fields, by name and type.
+
+    >>> with_params("struct Params { a: u32, }", [("b", "u32")])
+    'struct Params { a: u32,\\nb: u32,\\n}'
+    """
+    fields = "".join(f"{name}: {kind},\n" for name, kind in more)
+    if not fields:
+        return text
+    text, found = _PARAMS.subn(lambda match: f"{match.group(1)},\n{fields}}}", text, count=1)
+    return text if found else f"struct Params {{\n{fields}}}\n{text}"
+
+
+def own_library(function: Sequence[str], prefix: str) -> str:
+    """A function and what it calls of the library, under names of its own: a kernel may have some that are alike."""
+    text = "\n".join([needed(function), *function])
+    return _library_word().sub(lambda match: f"{prefix}{match.group()}", text)
+
+
 @lru_cache(maxsize=4096)
 def composed(kernel: Kernel, expression: Expression, operands: Operands, half: bool) -> Kernel:
     """A composable kernel that stores an expression of what it computes.
@@ -92,7 +107,7 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
         raise PlanError(f"kernel {kernel.name} takes no epilogue: it does not say that it is composable")
     epilogue = Epilogue(expression, operands, half)
     made = Kernel(f"{kernel.name} + {named(expression)}", {})
-    made.epilogue = epilogue
+    made.epilogue, made.prologue = epilogue, kernel.prologue
     more = [Binding(name, True, alias, out.vector) for name, alias in kept_bindings(expression)]
     more += [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
     attributes = {name: getattr(kernel, name) for name in Kernel.declared()}

@@ -74,6 +74,12 @@ class Variant:
         if self.subgroup:
             lines.append(f"const {SUBGROUP}: u32 = {self.subgroup}u;")
         text = resolve(self.kernel.text, constants | {SUBGROUP: self.subgroup})
+        if self.kernel.prologue is not None:  # before its epilogue, as its fields are in Params
+            loaded = self.kernel.prologue.loaded
+            lanes = width if loaded.vector == "V" else int(loaded.vector[3:] or 1)
+            text = self.kernel.prologue.applied(
+                text, f"vec4<{loaded.element}>" if lanes == 4 else loaded.element, lanes
+            )
         declarations, slot = [], 0
         rounded = self.rounds or (False,) * len(self.segments)
         for binding, count, rounds in zip(self.kernel.bindings, self.segments, rounded, strict=True):
@@ -134,6 +140,10 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
     types: dict[str, str] = {}
     if kernel.epilogue is not None and kernel.computed not in CONCRETE:
         types[kernel.computed] = storage_type(kernel.epilogue.computed, limits.half)
+    if kernel.prologue is not None and kernel.prologue.loaded.element not in CONCRETE:
+        kind = storage_type(kernel.prologue.expression.dtype, limits.half)
+        if types.setdefault(kernel.prologue.loaded.element, kind) != kind:
+            raise UnsupportedError(f"kernel {kernel.name} stores {types} and loads {kind}; cast before export")
     for binding, tensor in zip(kernel.bindings, dispatch.tensors, strict=True):
         kind = storage_type(tensor.dtype, limits.half)
         expected = binding.element if binding.element in CONCRETE else types.setdefault(binding.element, kind)

@@ -42,8 +42,9 @@ from liveshape.lower.fusion import fuse
 from liveshape.lower.half_results import with_half_results
 from liveshape.lower.image_layout import with_channels_last
 from liveshape.lower.magnitudes import Measure
-from liveshape.lower.pointwise_fusion import fuse_pointwise
+from liveshape.lower.pointwise_fusion import fuse_pointwise, with_epilogues
 from liveshape.lower.problems import Problem, advice, unsupported
+from liveshape.lower.prologue_fusion import with_prologues
 from liveshape.ops.control import jump_false
 from liveshape.ops.host_operator import FindOnHost
 from liveshape.ops.views import view_copy
@@ -93,7 +94,8 @@ def optimized(graph: Graph, limits: Limits, measure: Measure | None = None) -> G
     Example: `compile(optimized(graph, device.limits), device.limits)`.
     """
     graph = with_channels_last(graph, limits) if measure is not None else graph
-    return fuse_pointwise(with_half_results(graph, limits, measure), limits)
+    expressions = fuse_pointwise(with_half_results(graph, limits, measure), limits)
+    return with_epilogues(with_prologues(expressions, limits), limits)
 
 
 def examine(

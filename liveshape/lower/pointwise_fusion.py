@@ -54,11 +54,11 @@ class _Several(NamedTuple):
 
 
 def fuse_pointwise(graph: Graph, limits: Limits) -> Graph:
-    """The same program with its pointwise operators fused with each other, and with what computes their operands.
+    """The same program with its pointwise operators fused with each other.
 
     Example: `fuse_pointwise(graph, device.limits)`.
     """
-    return _with_epilogues(_with_several_results(_with_expressions(graph, limits), limits), limits)
+    return _with_several_results(_with_expressions(graph, limits), limits)
 
 
 def _with_expressions(graph: Graph, limits: Limits) -> Graph:
@@ -71,11 +71,11 @@ def _with_expressions(graph: Graph, limits: Limits) -> Graph:
             trees[node] = _grown(_Tree(made, (node,)), node, uses, trees, limits)
     inner = {each for root, tree in trees.items() for each in tree.nodes if each is not root}
     replaced = {
-        root: _node_of(_FUSED, root, tree.nodes, (*tree.made, root.args[-1]))
+        root: node_of(_FUSED, root, tree.nodes, (*tree.made, root.args[-1]))
         for root, tree in trees.items()
         if root not in inner and len(tree.nodes) > 1
     }
-    return _replaced(graph, replaced, inner) if replaced else graph
+    return with_nodes(graph, replaced, inner) if replaced else graph
 
 
 def expression_of(node: Node) -> Pointwise | None:
@@ -161,11 +161,11 @@ def _with_several_results(graph: Graph, limits: Limits) -> Graph:
     first_of: dict[Node, Node] = {}
     for node in graph.nodes:
         made = expression_of(node)
-        if made is None or not made.tensors or _is_free(node):  # a fill finds its shape elsewhere
+        if made is None or not made.tensors or is_free(node):  # a fill finds its shape elsewhere
             continue
         own = _Several(made, (node,), (node.args[-1],))
         first_of[node], found[node] = node, own
-        if any(_is_epilogue_of(uses, value, node) for value in made.tensors):
+        if any(is_epilogue_of(uses, value, node) for value in made.tensors):
             continue
         for first in dict.fromkeys(first_of[each] for each in _related(uses, own, first_of)):
             joint = _with_result(found[first], own, uses, limits)
@@ -174,12 +174,12 @@ def _with_several_results(graph: Graph, limits: Limits) -> Graph:
                 del found[node]
                 break
     replaced = {
-        first: _node_of(_SEVERAL, first, several.nodes, (*several.made, several.outs))
+        first: node_of(_SEVERAL, first, several.nodes, (*several.made, several.outs))
         for first, several in found.items()
         if len(several.outs) > 1
     }
     gone = {node for node, first in first_of.items() if node is not first}
-    return _replaced(graph, replaced, gone) if replaced else graph
+    return with_nodes(graph, replaced, gone) if replaced else graph
 
 
 def _related(uses: DefUse, own: _Several, known: Mapping[Node, Node]) -> list[Node]:
@@ -212,11 +212,11 @@ def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits)
     return _Several(made, (*several.nodes, node), outs)
 
 
-def _is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
+def is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
     """Whether what computes a value may store an expression of it instead: nothing else reads it."""
     reader = node
     producer = uses.producer.get(value)
-    while producer is not None and _is_private(uses, value, (reader,)):
+    while producer is not None and is_private(uses, value, (reader,)):
         if producer.traits.epilogues:
             return True
         if not _is_view(producer):
@@ -226,15 +226,18 @@ def _is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
     return False
 
 
-def _with_epilogues(graph: Graph, limits: Limits) -> Graph:
-    """Expressions in the epilogues of what computes one of their operands: of several, of the last one."""
+def with_epilogues(graph: Graph, limits: Limits) -> Graph:
+    """The same program with expressions in the epilogues of what computes an operand of them: the last of several.
+
+    Example: `with_epilogues(graph, device.limits)`.
+    """
     uses = DefUse(graph)
     sizes = LiveSizes(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
         made = _results_of(node)
-        if made is None or _is_free(node):
+        if made is None or is_free(node):
             continue
         for operand in sorted(range(len(made.tensors)), key=lambda place: -_index(uses, made.tensors[place])):
             found = _epilogue(node, made, operand, uses, sizes, limits) or _second(node, made, operand, uses, limits)
@@ -244,7 +247,7 @@ def _with_epilogues(graph: Graph, limits: Limits) -> Graph:
                 replaced[found.place] = found.composed
                 gone |= found.gone
                 break
-    return _replaced(graph, replaced, gone) if replaced else graph
+    return with_nodes(graph, replaced, gone) if replaced else graph
 
 
 class _Epilogue(NamedTuple):
@@ -289,7 +292,7 @@ def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Lim
     values: list[Any] = []
     anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
     composition = Composition(anchor, (), replace(expression, kept=(*expression.kept, 0)), alike=True)
-    composed = _node_of(_COMPOSED, producer, between, (composition, tuple(values), others, made.numbers, outs))
+    composed = node_of(_COMPOSED, producer, between, (composition, tuple(values), others, made.numbers, outs))
     return _Epilogue(producer, composed, {node})
 
 
@@ -306,11 +309,11 @@ def _epilogue(
     value = made.tensors[operand]
     views: list[Node] = []
     producer = uses.producer.get(value)
-    while producer is not None and _is_view(producer) and _is_private(uses, value, (*views, node)):
+    while producer is not None and _is_view(producer) and is_private(uses, value, (*views, node)):
         views.insert(0, producer)
         value = producer.args[0]
         producer = uses.producer.get(value)
-    if producer is None or not producer.traits.epilogues or not _is_private(uses, value, (*views, node)):
+    if producer is None or not producer.traits.epilogues or not is_private(uses, value, (*views, node)):
         return None
     between = (producer, *views, node)
     read = [each for each in (*producer.inputs, *(each for view in views for each in view.inputs)) if each is not value]
@@ -338,10 +341,10 @@ def _epilogue(
         return None
     composition = Composition(anchor, viewed, _first(made.expression, operand), alike)
     args = (composition, tuple(values), others, made.numbers, outs)
-    return _Epilogue(node, _node_of(_COMPOSED, node, between, args), {producer, *views})
+    return _Epilogue(node, node_of(_COMPOSED, node, between, args), {producer, *views})
 
 
-def _is_free(node: Node) -> bool:
+def is_free(node: Node) -> bool:
     """Whether a node gives the memory of what it reads, as casts between types that are stored alike do."""
     return node.alias and isinstance(node.args[0], Tensor) and stored_alike(node.args[0].dtype, node.args[-1].dtype)
 
@@ -358,7 +361,7 @@ def _is_view(node: Node) -> bool:
     return node.alias and isinstance(source, Tensor) and isinstance(target, Tensor) and target.dtype == source.dtype
 
 
-def _is_private(uses: DefUse, value: Any, nodes: Sequence[Node]) -> bool:
+def is_private(uses: DefUse, value: Any, nodes: Sequence[Node]) -> bool:
     return uses.single_assignment(value) and uses.used_only_by(nodes, value)
 
 
@@ -368,7 +371,7 @@ def _first(expression: Expression, operand: int) -> Expression:
     return expression.reordered(order)
 
 
-def _node_of(operator: Any, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
+def node_of(operator: Any, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
     ordered = sorted(nodes, key=lambda node: node.index)
     label = " + ".join(dict.fromkeys((ordered[0].label, ordered[-1].label)))
     sources = united(source for node in ordered for source in node.sources)
@@ -376,6 +379,6 @@ def _node_of(operator: Any, place: Node, nodes: Sequence[Node], args: tuple[Any,
     return made
 
 
-def _replaced(graph: Graph, replaced: dict[Node, Node], gone: set[Node]) -> Graph:
+def with_nodes(graph: Graph, replaced: dict[Node, Node], gone: set[Node]) -> Graph:
     rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
     return rewritten(graph, rows, ())

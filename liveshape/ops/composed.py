@@ -82,12 +82,27 @@ class Composition:
         return (self.anchor, *self.views)[-1].max_shape
 
 
+@dataclass(frozen=True)
+class Loading:
+    """An operator, and the expression of which it loads one operand, whose place is behind its other values.
+
+    `max_shape` is the bound of that operand.
+    """
+
+    anchor: Anchor
+    expression: Expression
+    max_shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.anchor.name} of {self.expression}"
+
+
 def has_expression(node: Node) -> bool:
-    """Whether a node is fused of others: an expression, or an operator with one in its epilogue.
+    """Whether a node is fused of others: an expression, or an operator with one in its epilogue or its prologue.
 
     Example: `has_expression(plan.graph.nodes[3])`.
     """
-    return bool(node.args) and isinstance(node.args[0], (Composition, Expression))
+    return bool(node.args) and isinstance(node.args[0], (Composition, Expression, Loading))
 
 
 def with_places(arguments: tuple[Any, ...], values: list[Value]) -> tuple[Any, ...]:
@@ -124,7 +139,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
         memory = yield Scratch(anchor.dtype, composition.max_shape)
     limits: Any = yield GetLimits()
     half = yield from stores_halves(expression)
-    dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
+    dispatches = yield from collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
     shape = viewed_shape(composition, values, computed)
     whole = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
     for result in out:
@@ -139,7 +154,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
     target = memory or out[0]
     target.shape = shape
     for each in dispatches:
-        yield _onto(each, computed, target) if each in storing else each
+        yield onto(each, computed, target) if each in storing else each
     if memory is None:
         yield from evaluate_in_place(Pointwise(expression, operands, numbers), *out)
         return
@@ -147,7 +162,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
     yield from evaluate(Pointwise(rest, (memory, *operands), numbers), *(each for each in out if each is not memory))
 
 
-def _collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
+def collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
     """The dispatches of an operator; what else it asks for is asked for."""
     found: list[Dispatch] = []
     reply: Any = None
@@ -211,16 +226,16 @@ def _with_epilogue(
     if found.apart:
         more[f"{EPILOGUE}count"] = out[0].numel
     tensors = (out[0], *dispatch.tensors[1:], *out[1:], *operands)
-    return _like(dispatch, kernel, tensors, dispatch.values | more)
+    return like(dispatch, kernel, tensors, dispatch.values | more)
 
 
-def _onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
+def onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
     """A dispatch that writes its result to other memory."""
     tensors = tuple([memory if tensor is computed else tensor for tensor in dispatch.tensors])
-    return _like(dispatch, dispatch.kernel, tensors, dispatch.values)
+    return like(dispatch, dispatch.kernel, tensors, dispatch.values)
 
 
-def _like(dispatch: Dispatch, kernel: Kernel, tensors: Tensors, values: dict[str, Any]) -> Dispatch:
+def like(dispatch: Dispatch, kernel: Kernel, tensors: Tensors, values: dict[str, Any]) -> Dispatch:
     """A dispatch of the same grid."""
     return Dispatch(
         kernel, tensors, values, dispatch.groups, dispatch.threads, dispatch.cooperative_units, dispatch.turns

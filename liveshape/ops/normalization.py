@@ -53,7 +53,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
     return {"rows": rows, "width": width // vector, "eps": eps, "VEC": vector, "groups": rows}
 
 
-@op("et_vk.rms_norm.default", rows=row_wise("x"), epilogues=True)
+@op("et_vk.rms_norm.default", rows=row_wise("x"), epilogues=True, loads="x")
 def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Steps:
     """`out` is floats, or quantized for the layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
@@ -158,7 +158,7 @@ def native_layer_norm(
     yield from _layer_norm(x, normalized_shape, weight, bias, eps, out)
 
 
-@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",), epilogues=True)
+@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",), epilogues=True, loads="x")
 def layer_norm(
     x: LiveTensor,
     normalized_shape: Ints,
@@ -205,7 +205,13 @@ def native_group_norm(
     yield from _group_norm(x, weight, bias, group, eps, out)
 
 
-@op("liveshape.group_norm", rows=first_axis("x"), fused_from=("aten.native_group_norm.default",), epilogues=True)
+@op(
+    "liveshape.group_norm",
+    rows=first_axis("x"),
+    fused_from=("aten.native_group_norm.default",),
+    epilogues=True,
+    loads="x",
+)
 def group_norm(
     x: LiveTensor,
     weight: LiveTensor | None,

@@ -225,32 +225,38 @@ def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
 
 
-@op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op(
+    "aten.sum.dim_IntList",
+    "aten::sum.IntList_out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    epilogues=True,
+    loads="x",
+)
 def sum_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(SUM, x, dim, keepdim, out)
 
 
-@op("aten.sum.default", "aten::sum.out", epilogues=True)
+@op("aten.sum.default", "aten::sum.out", epilogues=True, loads="x")
 def sum_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(SUM, x, None, False, out)
 
 
-@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def mean_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(MEAN, x, dim, keepdim, out)
 
 
-@op("aten.mean.default", "aten::mean.dtype_out", epilogues=True)
+@op("aten.mean.default", "aten::mean.dtype_out", epilogues=True, loads="x")
 def mean_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(MEAN, x, None, False, out)
 
 
-@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
 
-@op("aten.prod.default", "aten::prod.out", epilogues=True)
+@op("aten.prod.default", "aten::prod.out", epilogues=True, loads="x")
 def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(PRODUCT, x, None, False, out)
 
@@ -262,12 +268,13 @@ def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
     "aten::any.dims_out",
     rows=but_dims("x", "dim", keepdim="keepdim"),
     epilogues=True,
+    loads="x",
 )
 def any_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from reduce(ANY, x, dim, keepdim, out)
 
 
-@op("aten.any.default", "aten::any.all_out", epilogues=True)
+@op("aten.any.default", "aten::any.all_out", epilogues=True, loads="x")
 def any_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from reduce(ANY, x, None, False, out)
 
@@ -279,17 +286,24 @@ def any_all(x: LiveTensor, out: LiveTensor) -> Steps:
     "aten::all.dims_out",
     rows=but_dims("x", "dim", keepdim="keepdim"),
     epilogues=True,
+    loads="x",
 )
 def all_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from reduce(ALL, x, dim, keepdim, out)
 
 
-@op("aten.all.default", "aten::all.all_out", epilogues=True)
+@op("aten.all.default", "aten::all.all_out", epilogues=True, loads="x")
 def all_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from reduce(ALL, x, None, False, out)
 
 
-@op("aten.var.correction", "aten::var.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op(
+    "aten.var.correction",
+    "aten::var.correction_out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    epilogues=True,
+    loads="x",
+)
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
     scratch = yield from row_statistics(_bound(x, dim), limits)
@@ -303,7 +317,7 @@ def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: boo
     yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
 
 
-@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Steps:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
@@ -314,32 +328,39 @@ def var_mean(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim
     yield from reduce(MEAN, x, dim, keepdim, out[1])
 
 
-@op("aten.amax.default", "aten::amax.out", rows=but_dims("x", "dim", keepdim="keepdim"), any_size=True, epilogues=True)
+@op(
+    "aten.amax.default",
+    "aten::amax.out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    any_size=True,
+    epilogues=True,
+    loads="x",
+)
 def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, out, None, least=False)
 
 
-@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, out, None, least=True)
 
 
-@op("aten.max.default", "aten::max.unary_out", epilogues=True)
+@op("aten.max.default", "aten::max.unary_out", epilogues=True, loads="x")
 def max_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from _extremum(x, None, False, out, None, least=False)
 
 
-@op("aten.min.default", "aten::min.unary_out", epilogues=True)
+@op("aten.min.default", "aten::min.unary_out", epilogues=True, loads="x")
 def min_all(x: LiveTensor, out: LiveTensor) -> Steps:
     yield from _extremum(x, None, False, out, None, least=True)
 
 
-@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=False)
 
 
-@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True)
+@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
 def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=True)
 

@@ -148,6 +148,49 @@ def test_a_broken_epilogue_is_named_with_the_nodes_inside_and_replayed(
     assert [each for each in found.values() if each is not None] == [first.difference]
 
 
+def loads_and_keeps() -> Any:
+    """A norm that loads an expression, and stores its result beside another expression of that."""
+    chain = Chain()
+    x = chain.input((ROWS, 12))
+
+    def node(operator: str, *given: Any) -> Any:
+        return chain.node(operator, *given, chain.tensor((ROWS, 12)))
+
+    normed = node("liveshape.layer_norm", node("aten.abs.default", x), (12,), None, None, 1e-5)
+    return chain.graph(normed, node("aten.hardswish.default", normed))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("abs(prologue_x0)", "abs(prologue_x0 + 1.0)"), ("clamp(", "2.0 * clamp(")],
+    ids=["prologue", "epilogue"],
+)
+def test_a_broken_prologue_or_second_result_is_named_and_replayed(
+    broken: Callable[[str, str, str], None], tmp_path: Path, old: str, new: str
+) -> None:
+    device = open_device()
+    device._pipelines.clear()
+    check = Check(loads_and_keeps(), device, device.limits)
+    inputs = [np.random.default_rng(0).standard_normal((ROWS, 12)).astype(np.float32)]
+    check.call(inputs)
+    check.close()
+    assert check.found.right
+    assert [len(node.outputs) for node in check.fused.nodes] == [2]
+    kernel = "normalization/layer_norm+nothing of abs + "
+    broken(kernel, old, new)
+    device._pipelines.clear()
+    check = Check(loads_and_keeps(), device, device.limits)
+    check.call(inputs)
+    check.close()
+    (first,) = (each for each in check.found.divergences if each.kind == FUSION)
+    assert "aten.abs.default (node 0)" in first.node
+    assert first.kernels[0].startswith(kernel)
+    assert first.case is not None
+    first.case.save(tmp_path / "case.npz")
+    _, found = Case.load(tmp_path / "case.npz").replay(device)
+    assert first.difference in found.values()
+
+
 def test_what_a_fused_node_means_is_what_its_nodes_mean() -> None:
     """By the table of functions, the reference of the anchor, and the views between."""
     graph, calls = curves()

@@ -1,5 +1,6 @@
 // statistics[row, part] = the mean of a part of a row, and the sum of the squares of what its elements are above that: a
 // workgroup per part, which lies in its registers. For long rows of which there are too few to fill a device.
+// composable x: its part lies in registers.
 // T: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;

@@ -1,6 +1,7 @@
 // out[unit] = the maximum (or MINIMUM) of x in the unit, or its INDEX; the first of equals.
 // Elements compare by a key of 32 bits, in which a NaN is above every number whichever end is asked for. In stages,
 // parts of the units become keys with their indices, and so do parts of these KEYS.
+// composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
 #choice FROM: elements, keys
 // T: f32, f16, i32, u32

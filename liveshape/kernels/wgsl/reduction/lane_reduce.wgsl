@@ -1,6 +1,7 @@
 // out[unit] = the sum, mean, product, any, all, maximum or minimum of the elements of x that the unit keeps together, for a device with few
 // threads, whose barriers and scalar loads are expensive: a thread reduces a part of `span` of a unit by itself, in
 // vectors of neighbours, which are elements of the unit or units of their own. Parts of all units lie side by side.
+// composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
 #choice NEIGHBOURS: elements, units
 #choice WIDTH: four, one

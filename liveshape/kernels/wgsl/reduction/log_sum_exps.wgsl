@@ -1,4 +1,5 @@
 // A stage of the log-sum-exp of long rows: of parts of their elements, which lie `inner` apart, or of partial results.
+// composable x: each element is loaded once.
 #choice OF: elements, partials
 // T: f32, f16
 override WG: u32 = 256;

@@ -1,5 +1,6 @@
 // out[unit] = the sum, mean, product, any, all or variance of the elements of x that the unit keeps together; or in
 // parts of it, as reduction/parts.wgsl has them, also the sum of squares of what is left of `means`.
+// composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
 #choice ELEMENTS: real, complex
 #choice VALUES: elements, squares

@@ -1,0 +1,79 @@
+"""Kernels with a prologue: an expression is computed where an element of one of their tensors is loaded.
+
+Any kernel that says `// composable NAME` of a tensor that it reads takes any expression in the place of its elements,
+of operands that broadcast to its shape: where its text indexes the name, a function is called instead. One that says
+`// composable NAME again` may load an element more than once, and gets expressions of a few instructions alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from liveshape.errors import PlanError
+from liveshape.graph.expression import Expression
+from liveshape.kernels.composition import own_library, with_params
+from liveshape.kernels.kernel import Binding, Kernel, with_fields
+from liveshape.kernels.pointwise_kernel import named
+from liveshape.kernels.pointwise_operands import Operands
+from liveshape.kernels.pointwise_text import number_fields, rounded, statements
+from liveshape.kernels.split_bindings import use_segment_functions
+
+PROLOGUE = "prologue_"
+NUMBER = f"{PROLOGUE}number_"
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """An expression of these operands in the place of what a kernel loads of a binding."""
+
+    loaded: Binding
+    expression: Expression
+    operands: Operands
+    half: bool
+
+    def fields(self) -> list[tuple[str, str]]:
+        """Name and type of what Params have for it."""
+        count = [(f"{PROLOGUE}count", "u32")] if self.operands.apart else []
+        return [*count, *number_fields(self.expression, NUMBER), *self.operands.fields()]
+
+    def applied(self, text: str, element: str, width: int) -> str:
+        """The text of a kernel whose loads call it; `element` is what the kernel loads, so many at a time."""
+        getter = self._getter(element, width)
+        text = use_segment_functions(with_params(text, self.fields()), self.loaded.name)
+        return "\n".join([text, self.operands.functions(), own_library(getter, "loaded_")])
+
+    def _getter(self, element: str, width: int) -> list[str]:
+        if width == 4:
+            loads, names = self.operands.loads("i", f"params.{PROLOGUE}count")
+        else:
+            loads, names = self.operands.element_loads("i")
+        lines, results = statements(self.expression, names, NUMBER, self.half)
+        # Rounded by hand: compilers may skip what lies between two conversions.
+        value = rounded(results[0], self.expression.dtype, self.half)
+        given = value if width == 4 else f"({value}).x"
+        return [f"fn {self.loaded.name}_at(i: u32) -> {element} {{", *loads, *lines, f"return {element}({given});", "}"]
+
+
+@lru_cache(maxsize=4096)
+def loading(kernel: Kernel, expression: Expression, operands: Operands, half: bool) -> Kernel:
+    """A kernel that computes an expression where it loads.
+
+    The first operand is bound in the place of what it loads, others behind its own bindings.
+
+    Example: `loading(SOFTMAX, expression, Operands(("float32",), ("same",), prefix=PROLOGUE), half=True)`.
+    """
+    places = {binding.name: place for place, binding in enumerate(kernel.bindings)}
+    if kernel.loads not in places:
+        raise PlanError(f"kernel {kernel.name} takes no prologue: it does not say of what it is composable")
+    loaded = kernel.bindings[places[kernel.loads]]
+    prologue = Prologue(loaded, expression, operands, half)
+    made = Kernel(f"{kernel.name} of {named(expression)}", {})
+    made.prologue = prologue
+    first, *more = [Binding(name, False, alias, loaded.vector) for name, alias in operands.bindings()]
+    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
+    attributes |= with_fields(kernel, prologue.fields())
+    attributes["live"] = {word: tuple(each for each in values if each != 2) for word, values in kernel.live.items()}
+    attributes["bindings"] = (*(first if each is loaded else each for each in kernel.bindings), *more)
+    vars(made).update(attributes, name=made.file)
+    return made
