@@ -34,7 +34,9 @@ STARTS = (
     *("pyodide", "pyodide._package_loader", "pyodide.code", "pyodide.ffi", "pyodide.webloop"),
 )
 # Comments of a kernel that kernels/kernel.py reads.
-DECLARES = re.compile(r"// (?:\w+:(?:,? (?:f32|f16|i32|u32))+$|live |scratch |unchecked: |composable|subgroups up to )")
+DECLARES = re.compile(
+    r"// (?:\w+:(?:,? (?:f32|f16|i32|u32))+$|live |scratch |words |unchecked: |composable|subgroups up to )"
+)
 SKIPPED = re.compile(r"TYPE_CHECKING|sys\.platform == ['\"]win|os\.name == ['\"]nt|__name__ == ['\"]__main__")
 
 

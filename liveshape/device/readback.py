@@ -11,11 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Allocation
-from liveshape.device.host_memory import BY_THREADS, HostMemory
+from liveshape.device.host_memory import HostMemory
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.waiting import SHORT, Naps, Outcome, Pace
 from liveshape.device.worker import Worker
@@ -52,7 +51,6 @@ class RawReader:
         self._submitting, self._pace = submitting, pace
         self._events = native.events(device, queue)
         self._host = HostMemory()
-        self._worker = Worker("liveshape reader")  # reads what is large
 
     def read(self, memory: Allocation, nbytes: int) -> Bytes:
         """Poll until the map is done; sleeps let signals and other threads through."""
@@ -102,9 +100,11 @@ class RawReader:
             assert ticket is not None
             while (outcome := self._events.look(ticket, naps)) is None and memory.ticket == ticket:
                 yield naps
-            take = partial(self._taken, memory, nbytes, ticket, outcome)
-            # No interrupt may come between threads that copy and the unmap.
-            data = take() if nbytes < BY_THREADS else self._worker.start(take).wait()
+            with memory.lock:
+                memory.check()
+                if outcome is None or memory.ticket != ticket:
+                    continue  # another thread read and unmapped it
+                data = self._take(memory, nbytes, outcome)
             if data is not None:
                 self._pace.ended()
                 yield data
@@ -117,15 +117,9 @@ class RawReader:
         _begin(memory, nbytes, self._submitting)
         memory.ticket = self._events.map(memory.raw, nbytes)
 
-    def _taken(self, memory: Allocation, nbytes: int, ticket: int, outcome: Outcome | None) -> Bytes | None:
-        with memory.lock:
-            memory.check()
-            if outcome is None or memory.ticket != ticket:
-                return None  # another thread read and unmapped it
-            return self._take(memory, nbytes, ticket, outcome)
-
-    def _take(self, memory: Allocation, nbytes: int, ticket: int, outcome: Outcome) -> Bytes | None:
-        memory.ticket = None
+    def _take(self, memory: Allocation, nbytes: int, outcome: Outcome) -> Bytes | None:
+        ticket, memory.ticket = memory.ticket, None
+        assert ticket is not None
         self._events.forget(ticket)
         if outcome is Outcome.LOST:  # with its callback, to an interrupt: map again
             return None

@@ -1,12 +1,13 @@
 """A .wgsl file as a callable: the file alone declares its bindings, its Params and its constants.
 
 Buffers are given by position, Params by name, constants by NAME in capitals. Element types such as `T` are filled in
-from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says. A kernel
-that declares `override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles
-under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it. One that says
-`// composable: why` stores each element of `out`, its first binding, once, and never reads it: see `composition.py`;
-`// composable with light expressions: why` should not get others, which would take registers from its loops. Of
-a tensor that is loaded, `// composable NAME: why` and `// composable NAME again: why` say the same: see `prologues.py`.
+from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says; halves
+that only move are bound as `// words x`, eight to a load. A kernel that declares `override SUBGROUP: u32 = 0` gets the
+size of the device's subgroups, and has a text with shuffles under `#if SUBGROUP`; `// subgroups up to 128 threads:
+why` says where it does not gain by it. One that says `// composable: why` stores each element of `out`, its first
+binding, once, and never reads it: see `composition.py`; `// composable with light expressions: why` should not get
+others, which would take registers from its loops. Of a tensor that is loaded, `// composable NAME: why` and `//
+composable NAME again: why` say the same: see `prologues.py`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*=\s*([^;]+);[^\n]*$", r
 _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.MULTILINE)
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
+_WORDS = re.compile(r"^// words (\w+(?:, \w+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _COMPOSABLE = re.compile(r"^// composable( with light expressions)?: \S", re.MULTILINE)
 _LOADS = re.compile(r"^// composable (\w+)( again)?: \S", re.MULTILINE)
@@ -115,6 +117,7 @@ class Kernel:
     allowed: dict[str, tuple[str, ...]]
     live: dict[str, tuple[int, ...]]  # constants that live values choose, of these (`// live VEC: 1, 2, 4`)
     scratch: frozenset[str]  # bindings that never hold a tensor of a program (`// scratch halves, factors`)
+    words: frozenset[str]  # bindings of u32 that read halves, two to a word (`// words x`)
     group_size: int
     dispatch_constants: tuple[str, ...]  # those that a dispatch may choose
     vectored: bool
@@ -228,6 +231,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "allowed": {word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)},
         "live": {word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
         "scratch": frozenset(word for words in _SCRATCH.findall(source) for word in words.split(", ")),
+        "words": frozenset(word for words in _WORDS.findall(source) for word in words.split(", ")),
         "group_size": group_size,
         "dispatch_constants": ("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
         "vectored": vectored,

@@ -146,6 +146,8 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
             raise UnsupportedError(f"kernel {kernel.name} stores {types} and loads {kind}; cast before export")
     for binding, tensor in zip(kernel.bindings, dispatch.tensors, strict=True):
         kind = storage_type(tensor.dtype, limits.half)
+        if kind == "f16" and binding.name in kernel.words:
+            kind = "u32"
         expected = binding.element if binding.element in CONCRETE else types.setdefault(binding.element, kind)
         allowed = kernel.allowed.get(binding.element, (expected,))
         by_element = binding.element not in CONCRETE and (is_packed(tensor.dtype) or is_complex(tensor.dtype))

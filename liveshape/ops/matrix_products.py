@@ -29,9 +29,10 @@ from liveshape.ops.shapes import ceil_div
 
 HALF_LINES = Kernel.load("matmul/half_lines")
 MATRIX_TILES = {
-    (left, depth): Kernel.load("matmul/matrix_tiles", LEFT=left, DEPTH=depth)
+    (left, depth, columns): Kernel.load("matmul/matrix_tiles", LEFT=left, DEPTH=depth, COLUMNS=columns)
     for left in ("lines", "halves")
     for depth in ("whole", "splits")
+    for columns in ("fours", "any")
 }
 COMBINE = Kernel.load("matmul/combine_splits")
 
@@ -177,16 +178,27 @@ def matrix_product(
         yield _half_lines(x, left, rows, depth, limits, transposed=True)
     tiles, splits = product_matrix_tiles(batch, rows, columns, depth, limits)
     other = halves.addend_of(x, out) if addend is None else addend
-    read = (x, other, *halves.right) if left is None else (left.halves, other, *halves.right, left.factors)
+    read = (x, halves.right.halves) if left is None else (left.halves, halves.right.halves, left.factors)
+    read = (other, halves.right.factors, *read)
     form = "halves" if left is None else "lines"
+    tiles["WHOLE_STEPS"] = depth % (tiles["BLOCKS_DEEP"] * tiles["MATRIX_DEPTH"]) == 0
+    # Where columns are live their fours would come and go with them, and a kernel be compiled between two calls.
+    fours = halves.prepacked and columns % 4 == 0
     if splits == 1:
-        yield MATRIX_TILES[form, "whole"](out, *read, **values, **tiles, splits=1)
+        at_fours = fours and (addend is None or _lies_in_fours(values))
+        yield MATRIX_TILES[form, "whole", "fours" if at_fours else "any"](out, *read, **values, **tiles, splits=1)
         return
-    kernel = MATRIX_TILES[form, "splits"]
+    kernel = MATRIX_TILES[form, "splits", "fours" if fours else "any"]
     plain = {name: values[name] for name in kernel.fields if name in values}
     yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     count = batch * rows * columns
     yield COMBINE(out, halves.sums, other, **values, splits=splits, count=count, threads=count)
+
+
+def _lies_in_fours(values: dict[str, Any]) -> bool:
+    """Whether four neighbouring columns of an addend are a vector of it."""
+    beginnings = (values["addend_batch_stride"], values["addend_row_stride"])
+    return values["addend_column_stride"] == 1 and all(stride % 4 == 0 for stride in beginnings)
 
 
 def _half_lines(

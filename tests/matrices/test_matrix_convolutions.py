@@ -15,4 +15,4 @@ pytestmark = pytest.mark.slow
 def test_convolution(case: OpCase) -> None:
     device, limits = with_matrices()
     sweep(case, limits, device)
-    assert any(name.endswith("/matrix_tiles") for name in kernels_of(device))
+    assert any("/matrix_tiles" in name for name in kernels_of(device))

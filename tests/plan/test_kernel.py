@@ -152,6 +152,20 @@ def test_wrong_dtypes_and_counts_are_errors() -> None:
         specialize(sample(*tensors(), cooperative_units=3, **VALUES), Limits())
 
 
+def test_halves_are_bound_as_words_where_the_file_says_so() -> None:
+    source = SOURCE.replace("ids: array<i32>", "ids: array<vec4<u32>>")
+    words = Kernel.parse("sample", source.replace("// T:", "// words ids\n// T:"))
+    bound = tensors(ids="float16")
+    assert "ids: array<vec4<u32>>" in specialize(words(*bound, threads=1, **VALUES), Limits()).source
+    for kernel, ids, limits in (
+        (words, "float32", Limits()),
+        (words, "float16", Limits(half=False)),  # where they are stored as floats
+        (Kernel.parse("sample", source), "float16", Limits()),
+    ):
+        with pytest.raises(UnsupportedError, match="takes u32 for ids"):
+            specialize(kernel(*tensors(ids=ids), threads=1, **VALUES), limits)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

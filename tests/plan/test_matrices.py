@@ -142,7 +142,7 @@ def test_without_them_nothing_is_planned_for_them(graph: Graph) -> None:
 
 
 def test_products_of_float16_round_nothing_so_that_nobody_is_asked() -> None:
-    assert "matmul/matrix_tiles" in kernels(matmul("float16"), replace(MATRICES, half_inputs=False))
+    assert "matmul/matrix_tiles+any" in kernels(matmul("float16"), replace(MATRICES, half_inputs=False))
 
 
 IMPLICIT_GEMM = {f"convolution/{name}" for name in ("image_parts", "half_image", "matrix_tiles", "combine_splits")}
@@ -153,7 +153,7 @@ IMPLICIT_GEMM = {f"convolution/{name}" for name in ("image_parts", "half_image",
     [
         (convolution(3), IMPLICIT_GEMM),
         (convolution(3, stride=2), IMPLICIT_GEMM),
-        (convolution(1), {"matmul/half_lines", "matmul/matrix_tiles"}),
+        (convolution(1), {"matmul/half_lines", "matmul/matrix_tiles+any"}),
         (convolution(3, groups=2), {"convolution/register_tiles"}),
         (convolution(3, groups=64), {"convolution/depthwise"}),
         (convolution(2, stride=2, transposed=True), {"matmul/tiled+convolution"}),
@@ -240,8 +240,9 @@ def test_subgroups_of_a_tile_have_all_of_it_and_threads_stage_all_of_it(limits: 
             assert config["ROW_LOADS"] * threads * 8 == down * step
             assert config["COLUMN_LOADS"] * threads * 8 == across * step
             assert config["groups"] == -(-rows // down) * -(-columns // across) * splits
-            padded = 16 * (down + across) * (step // 8 + 1)
-            assert padded + 4 * subgroups * shape.m * shape.n <= MATRIX_TILE_BYTES
+            factors = 16 * (down + across) * (step // 8 + 1)
+            sums = 16 * subgroups * shape.m * (config["BLOCKS_ACROSS"] * shape.n // 4 + 2)
+            assert max(factors, sums) + 4 * threads <= MATRIX_TILE_BYTES
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 // a step of the depth at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the
 // tiles, with common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and
 // common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
-// the first exists.
+// the first exists. Behind the loop the sums take the place of both factors, a row of matrices of each subgroup at a
+// time: with more memory fewer workgroups run at once.
 #choice FACTORS: halves, bytes
 override LANES: u32 = 32; // of a subgroup
 override MATRIX_ROWS: u32 = 16;
@@ -23,7 +24,10 @@ const TILE_COLUMNS: u32 = SUBGROUPS_ACROSS * OWN_COLUMNS;
 const STEP: u32 = BLOCKS_DEEP * MATRIX_DEPTH;
 const STEP_VECTORS: u32 = STEP / PER_VECTOR; // a divisor of WG: a thread stages the same one of every row and column
 const PITCH: u32 = STEP_VECTORS + 1; // one more, so that rows begin in different banks
-const MATRIX_SIZE: u32 = MATRIX_ROWS * MATRIX_COLUMNS;
+const COLUMNS_AT: u32 = TILE_ROWS * PITCH; // where the tile of columns begins
+const OWN_FOURS: u32 = OWN_COLUMNS / 4;
+const SUM_PITCH: u32 = OWN_FOURS + 2; // of a row of sums: units store two of a row to eight banks at once
+const SUMS: u32 = WG / LANES * MATRIX_ROWS * SUM_PITCH;
 
 #if FACTORS == bytes
 const PER_VECTOR: u32 = 16; // neighbours of the depth
@@ -40,19 +44,17 @@ alias Total = f32;
 #endif
 alias Sum = subgroup_matrix_result<Total, MATRIX_COLUMNS, MATRIX_ROWS>;
 
-var<workgroup> row_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
-var<workgroup> column_tile: array<vec4<u32>, TILE_COLUMNS * PITCH>;
-var<workgroup> sums: array<Total, WG / LANES * MATRIX_SIZE>;
+var<workgroup> tile: array<vec4<u32>, max(COLUMNS_AT + TILE_COLUMNS * PITCH, SUMS)>;
 
-// The epilogue of the matrix that a subgroup has stored.
-fn store_matrix(lane: u32, place: u32, first_row: u32, first_column: u32) {
+// The epilogue of the row of matrices that a subgroup has stored.
+fn store_matrices(lane: u32, place: u32, first_row: u32, first_column: u32) {
     workgroupBarrier();
-    for (var four = lane; four < MATRIX_SIZE / 4u; four += LANES) {
-        let row = first_row + four / (MATRIX_COLUMNS / 4u);
-        let column = first_column + four % (MATRIX_COLUMNS / 4u) * 4u;
-        let at = place * MATRIX_SIZE + four * 4u;
-        if (row < params.rows && column < params.columns) {
-            store_sums(row, column, vec4<Total>(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]));
+    for (var four = lane; four < MATRIX_ROWS * OWN_FOURS; four += LANES) {
+        let row = four / OWN_FOURS;
+        let column = first_column + four % OWN_FOURS * 4u;
+        if (first_row + row < params.rows && column < params.columns) {
+            let sums = tile[(place * MATRIX_ROWS + row) * SUM_PITCH + four % OWN_FOURS];
+            store_sums(first_row + row, column, bitcast<vec4<Total>>(sums));
         }
     }
     workgroupBarrier();

@@ -1,6 +1,8 @@
 #unroll i < BLOCKS_DOWN
 #unroll j < BLOCKS_ACROSS
-    subgroupMatrixStore<row_major>(&sums, place * MATRIX_SIZE, sum_$i_$j, MATRIX_COLUMNS);
-    store_matrix(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across + $ju * MATRIX_COLUMNS);
+    subgroupMatrixStore<row_major>(
+        &tile, place * MATRIX_ROWS * SUM_PITCH + $ju * MATRIX_COLUMNS / 4u, sum_$i_$j, SUM_PITCH,
+    );
 #endunroll
+    store_matrices(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across);
 #endunroll

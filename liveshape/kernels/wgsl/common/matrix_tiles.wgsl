@@ -5,8 +5,18 @@
 // row and a column, depth_at of the i-th vector of the depth, row_vector and column_vector of both.
 #include common/matrix_blocks
 
+const BANK_VECTORS: u32 = 8; // that all banks of workgroup memory take at once
+const PHASE_LINES: u32 = max(BANK_VECTORS / STEP_VECTORS, 1u); // whose vectors these are
+
+// The row or column of a load, so far apart of those that are stored at once that they lie in different banks.
+fn staged_line(load: u32) -> u32 {
+    let line = load / STEP_VECTORS;
+    let own = line % BANK_VECTORS;
+    return line - own + own % PHASE_LINES * (BANK_VECTORS / PHASE_LINES) + own / PHASE_LINES;
+}
+
 fn staged(load: u32) -> u32 {
-    return load / STEP_VECTORS * PITCH + load % STEP_VECTORS;
+    return staged_line(load) * PITCH + load % STEP_VECTORS;
 }
 
 // The tile from a row and a column on, and its steps of the depth: a split may have none.
@@ -14,19 +24,19 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #include common/matrix_sums
     let first = depth_at(min(first_step, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
 #unroll i < ROW_LOADS
-    let row_start_$i = row_start(min(first_row + (thread + $iu * WG) / STEP_VECTORS, params.rows - 1u));
+    let row_start_$i = row_start(min(first_row + staged_line(thread + $iu * WG), params.rows - 1u));
     var next_row_$i = row_vector(row_start_$i, first);
 #endunroll
 #unroll i < COLUMN_LOADS
-    let column_start_$i = column_start(min(first_column + (thread + $iu * WG) / STEP_VECTORS, params.columns - 1u));
+    let column_start_$i = column_start(min(first_column + staged_line(thread + $iu * WG), params.columns - 1u));
     var next_column_$i = column_vector(column_start_$i, first);
 #endunroll
     for (var step = first_step; step < last_step; step++) {
 #unroll i < ROW_LOADS
-        row_tile[staged(thread + $iu * WG)] = next_row_$i;
+        tile[staged(thread + $iu * WG)] = next_row_$i;
 #endunroll
 #unroll i < COLUMN_LOADS
-        column_tile[staged(thread + $iu * WG)] = next_column_$i;
+        tile[COLUMNS_AT + staged(thread + $iu * WG)] = next_column_$i;
 #endunroll
         workgroupBarrier();
         let ahead = depth_at(min(step + 1u, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);

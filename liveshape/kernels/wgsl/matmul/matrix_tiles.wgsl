@@ -7,27 +7,42 @@
 // TOut: f32, f16
 #choice LEFT: lines, halves
 #choice DEPTH: whole, splits
+#choice COLUMNS: fours, any
 override WG: u32 = 128;
 override ADDEND: bool = false;
+override WHOLE_STEPS: bool = false; // whether no step reaches beyond the depth
 
 struct Params {
 #include matmul/params
     splits: u32, // of the depth (split-K)
 }
 #if DEPTH == splits
+#if COLUMNS == fours
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
+#else
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
+#endif
+#else
+#if COLUMNS == fours
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 #endif
+#endif
+#if COLUMNS == fours
+@group(0) @binding(1) var<storage, read> addend: array<vec4<TOut>>;
+@group(0) @binding(2) var<storage, read> factors: array<vec4<f32>>;
+#else
+@group(0) @binding(1) var<storage, read> addend: array<TOut>;
+@group(0) @binding(2) var<storage, read> factors: array<f32>;
+#endif
 #if LEFT == halves
-@group(0) @binding(1) var<storage, read> x: array<vec4<f16>>;
+// words x
 #else
 // scratch x
-@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 #endif
-@group(0) @binding(2) var<storage, read> addend: array<TOut>;
-@group(0) @binding(3) var<storage, read> weight: array<vec4<u32>>;
-@group(0) @binding(4) var<storage, read> factors: array<f32>;
+@group(0) @binding(3) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read> weight: array<vec4<u32>>;
 #if LEFT == halves
 @group(0) @binding(5) var<uniform> params: Params;
 #else
@@ -35,10 +50,18 @@ struct Params {
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
 
+#if COLUMNS == any
 #if DEPTH == splits
 #include matmul/store_split
 #else
 #include matmul/store
+#endif
+#elif DEPTH == whole
+#include matmul/store_fours
+#else
+fn store(batch: u32, row: u32, column: u32, sums: vec4<f32>) {
+    out[((batch * params.rows + row) * params.columns + column) / 4u] = sums;
+}
 #endif
 #include common/half_factors
 #include common/matrix_tiles
@@ -69,32 +92,33 @@ fn column_start(column: u32) -> u32 {
 }
 
 fn row_vector(start: u32, eight: u32) -> vec4<u32> {
-    if (eight >= depth_vectors()) {
+    if (!WHOLE_STEPS && eight >= depth_vectors()) {
         return vec4<u32>();
     }
-#if LEFT == halves
-    let place = 2u * (start + eight);
-    return vec4<u32>(bitcast<vec2<u32>>(x[place]), bitcast<vec2<u32>>(x[place + 1u]));
-#else
     return x[start + eight];
-#endif
 }
 
 fn column_vector(start: u32, eight: u32) -> vec4<u32> {
-    if (eight >= depth_vectors()) {
+    if (!WHOLE_STEPS && eight >= depth_vectors()) {
         return vec4<u32>();
     }
     return weight[start + eight];
 }
 
+// The sums of four neighbours, given back what their lines were divided by.
 fn store_sums(row: u32, column: u32, four: vec4<f32>) {
 #if LEFT == halves
     let factor = 1.0;
 #else
     let factor = row_factors[row_line(row)];
 #endif
+    let result = split * params.batch + batch;
+#if COLUMNS == fours
+    let own = factors[column_line(column) / 4u];
+    store(result, row, column, four * min(vec4<f32>(factor), own) * max(vec4<f32>(factor), own));
+#else
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
-        let value = given_back(four[i], factor, factors[column_line(column + i)]);
-        store(split * params.batch + batch, row, column + i, value);
+        store(result, row, column + i, given_back(four[i], factor, factors[column_line(column + i)]));
     }
+#endif
 }

@@ -77,7 +77,7 @@ fn stage_packed(column: u32, vector: u32, given: Packed, inverse: f32) {
     let scale = vec4<f32>(given.scale * inverse);
     let minimum = vec4<f32>(given.minimum * inverse);
     for (var i = 0u; i < 4u; i++) {
-        column_tile[column * PITCH + vector * 4u + i] = eight_nibbles(given.words[i], scale, minimum);
+        tile[COLUMNS_AT + column * PITCH + vector * 4u + i] = eight_nibbles(given.words[i], scale, minimum);
     }
 }
 
@@ -120,13 +120,13 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #endif
     for (var step = first_step; step < last_step; step++) {
 #unroll i < ROW_LOADS
-        row_tile[staged(thread + $iu * WG, ROW_RUN)] = next_row_$i;
+        tile[staged(thread + $iu * WG, ROW_RUN)] = next_row_$i;
 #endunroll
 #unroll i < COLUMN_LOADS
 #if PACKED
         stage_packed(thread % TILE_COLUMNS, thread / TILE_COLUMNS + $iu * COLUMN_THREADS, next_column_$i, scale.inverse);
 #else
-        column_tile[staged(thread + $iu * WG, COLUMN_RUN)] = next_column_$i;
+        tile[COLUMNS_AT + staged(thread + $iu * WG, COLUMN_RUN)] = next_column_$i;
 #endif
 #endunroll
         workgroupBarrier();
