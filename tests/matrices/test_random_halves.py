@@ -1,0 +1,191 @@
+"""Random programs with float16 activations by matrix units: chains of image operators, and blocks of linears, norms,
+activations and attention, at live batches, lengths and image sizes up and down, against float64.
+
+What torch refuses at some live sizes must be refused here, too: sizes that are equal at the bound need not be below.
+LIVESHAPE_FUZZ sets the number of programs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from liveshape.errors import LiveshapeError
+from liveshape.graph import Graph, Tensor
+from liveshape.run.constant_norms import compile_measured
+from liveshape.run.executor import Executor
+from tests.matrices.opened import with_matrices
+from tests.support.image_chains import Images
+
+pytestmark = pytest.mark.slow
+COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "12"))
+ALLOWED = 1.5e-2  # of the largest number of a result, behind up to eight products of rounded numbers
+
+
+def image_program(seed: int) -> tuple[Images, Graph]:
+    """Convolutions and what lies between them."""
+    chance = random.Random(seed)
+    chain = Images(seed)
+    channels = chance.choice((3, 16, 24, 40))
+    x = chain.input((chance.choice((1, 3, 4)), channels, chance.choice((17, 24, 29)), chance.choice((16, 23, 30))))
+    pool = [chain.convolution(x, chance.choice((16, 24, 32, 40)), chance.choice((1, 3)), 1, 1)]
+
+    def convolved(y: Tensor) -> Tensor:
+        kernel = chance.choice((1, 3, (3, 1), (1, 3), 5))
+        clamp = chance.choice((None, None, (0.0, None), (-1.0, 2.0)))
+        stride, padding, dilation = chance.choice((1, 1, 2)), chance.choice((0, 1, 1)), chance.choice((1, 1, 2))
+        rows = chance.choice((8, 16, 24, 33, 48, 64))
+        return chain.convolution(y, rows, kernel, stride, padding, dilation, chance.random() < 0.7, clamp)
+
+    def joined(y: Tensor) -> Tensor:
+        alike = [each for each in pool if each.max_shape == y.max_shape]
+        other = chance.choice(alike)
+        return chance.choice((chain.add, chain.mul))(y, other)
+
+    def beside(y: Tensor) -> Tensor:
+        alike = [each for each in pool if each.max_shape[2:] == y.max_shape[2:] and each.max_shape[0] == y.max_shape[0]]
+        return chain.cat(y, chance.choice(alike))
+
+    def gated(y: Tensor) -> Tensor:
+        mean = chain.mean(y)
+        return chain.mul(y, chain.step("aten.sigmoid.default", torch.sigmoid, (mean,), mean))
+
+    def shifted(y: Tensor) -> Tensor:
+        count = y.max_shape[1]
+        shape = chance.choice(((count, 1, 1), (1, count, 1, 1), (1, 1, 1, 1), (1,)))
+        held, constant = chain.numbers(*shape)
+        return chain.step("aten.add.Tensor", lambda image: image + held.to(image.dtype), (y,), y, constant, 1)
+
+    def normed(y: Tensor) -> Tensor:
+        count = y.max_shape[1]
+        return chain.group_norm(y, chance.choice([each for each in (1, 2, 4, 8) if count % each == 0]))
+
+    def pooled(y: Tensor) -> Tensor:
+        if chance.random() < 0.6:
+            return chain.max_pool(y, chance.choice((2, 3)), chance.choice((1, 2)), chance.choice((0, 1)))
+        return chain.average_pool(y, 2, chance.choice((0, 1)), chance.random() < 0.5)
+
+    def outside(y: Tensor) -> Tensor:
+        return chain.step("aten._softmax.default", lambda image: image.softmax(3), (y,), y, 3, False)
+
+    steps = (convolved,) * 5 + (chain.relu, chain.silu, joined, joined, beside, gated, shifted, normed, pooled, outside)
+    for _ in range(chance.randint(2, 9)):
+        late = [each for each in pool[-3:] if min(each.max_shape[2:]) >= 5 and math.prod(each.max_shape) < 200_000]
+        if late:
+            pool.append(chance.choice((*steps, chain.enlarge))(chance.choice(late)))
+    others = chance.sample(pool, chance.randint(0, min(2, len(pool))))
+    return chain, chain.graph(*dict.fromkeys((pool[-1], *others)))
+
+
+class Blocks(Images):
+    """Adds what transformers have."""
+
+    def layer_norm(self, x: Tensor) -> Tensor:
+        width = x.max_shape[-1]
+        (weight, w), (bias, b) = self.numbers(width), self.numbers(width)
+
+        def function(rows: torch.Tensor) -> torch.Tensor:
+            return functional.layer_norm(rows, (width,), weight.to(rows.dtype), bias.to(rows.dtype), 1e-5)
+
+        return self.step("liveshape.layer_norm", function, (x,), x, (width,), w, b, 1e-5)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
+
+    def attention(self, x: Tensor, heads: int) -> Tensor:
+        """Projections, heads, scores and their softmax, spelled out."""
+        batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
+        width = x.max_shape[-1]
+        size = width // heads
+
+        def parted(rows: Tensor) -> Tensor:
+            sizes = (batch, length, heads, size)
+            view = self.step("aten.view_copy.default", lambda y: y.unflatten(2, (heads, size)), (rows,), rows, sizes)
+            return self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (view,), view, (0, 2, 1, 3))
+
+        q, k, v = (parted(self.linear(x, width)) for _ in range(3))
+        turned = self.step("aten.permute_copy.default", lambda y: y.transpose(2, 3), (k,), k, (0, 1, 3, 2))
+        scores = self.step("aten.matmul.default", torch.matmul, (q, turned), q, turned)
+        scaled = self.step("aten.mul.Scalar", lambda y: y * size**-0.5, (scores,), scores, size**-0.5)
+        shares = self.step("aten._softmax.default", lambda y: y.softmax(-1), (scaled,), scaled, -1, False)
+        made = self.step("aten.matmul.default", torch.matmul, (shares, v), shares, v)
+        rows = self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (made,), made, (0, 2, 1, 3))
+        return self.step("aten.view_copy.default", lambda y: y.flatten(2), (rows,), rows, (batch, length, width))
+
+
+def block_program(seed: int) -> tuple[Images, Graph]:
+    """Linears, norms, activations, residuals and attention."""
+    chance = random.Random(seed)
+    chain = Blocks(seed)
+    width = chance.choice((64, 96, 128, 256))
+    x = chain.input((chance.choice((1, 2, 3)), chance.choice((64, 70, 129)), width))
+    pool = [x]
+
+    def projected(y: Tensor) -> Tensor:
+        return chain.linear(y, chance.choice((width, width, 2 * width, 64)))
+
+    def unary(y: Tensor) -> Tensor:
+        name, function = chance.choice((("relu", torch.relu), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid)))
+        return chain.step(f"aten.{name}.default", function, (y,), y)
+
+    def joined(y: Tensor) -> Tensor:
+        alike = [each for each in pool if each.max_shape == y.max_shape]
+        return chance.choice((chain.add, chain.add, chain.mul))(y, chance.choice(alike))
+
+    def attended(y: Tensor) -> Tensor:
+        return chain.attention(y, chance.choice((1, 2, 4)))
+
+    steps = (projected,) * 4 + (chain.layer_norm,) * 2 + (chain.gelu, chain.silu, unary, joined, joined, attended)
+    for _ in range(chance.randint(3, 9)):
+        y = chance.choice(pool[-3:])
+        pool.append(chance.choice(steps)(y))
+    others = chance.sample(pool[1:], chance.randint(0, min(2, len(pool) - 1)))
+    return chain, chain.graph(*dict.fromkeys((pool[-1], *others)))
+
+
+def shapes_of(bound: tuple[int, ...], chance: random.Random) -> list[tuple[int, ...]]:
+    """The bound, smaller ones, and it again; of images all but the channels are live, of rows the first two."""
+    live = (0, 2, 3) if len(bound) == 4 else (0, 1)
+    least = 1 if len(bound) == 3 else 7
+    found = [bound]
+    for _ in range(3):
+        found.append(
+            tuple(
+                size if axis not in live else chance.randint(min(size, 1 if axis == 0 else least), size)
+                for axis, size in enumerate(bound)
+            )
+        )
+    return [*found, bound]
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("made", [image_program, block_program])
+def test_random_programs_in_halves(made: Any, seed: int) -> None:
+    device, limits = with_matrices()
+    chain, graph = made(seed)
+    executor = Executor(compile_measured(graph, limits), device)
+    chance = random.Random(seed)
+    for shape in shapes_of(graph.inputs[0].max_shape, chance):
+        x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+        try:
+            golden = chain.golden(graph, x)
+        except RuntimeError:  # sizes that were equal at the bound
+            golden = None
+        executor.poison()
+        if golden is None:
+            with pytest.raises(LiveshapeError):
+                executor.execute([x])
+            continue
+        for place, (out, want) in enumerate(zip(executor.execute([x]), golden, strict=True)):
+            assert out.shape == want.shape
+            most = max(float(np.abs(want).max(initial=0.0)), 1.0)
+            off = float(np.abs(out - want).max(initial=0.0))
+            assert off <= ALLOWED * most, f"seed {seed} at {shape}, output {place}: {off / most:.3g}"
+    executor.close()
