@@ -71,4 +71,4 @@ CASES = [
     *fused.CASES,
     *expressions.CASES,
 ]
-CASES += expressions.epilogues(CASES)
+CASES += expressions.fused(CASES)

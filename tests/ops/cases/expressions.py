@@ -17,9 +17,9 @@ import torch
 from liveshape.check.meanings.pointwise_meanings import evaluated
 from liveshape.graph.elements import by_itself
 from liveshape.graph.expression import Applied, Expression, is_whole
-from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
+from liveshape.lower.pattern_operators import COMPOSED, LOADED, POINTWISE, POINTWISE_RESULTS
 from liveshape.ops import OPS
-from liveshape.ops.composed import Anchor, Composition, with_places
+from liveshape.ops.composed import Anchor, Composition, Loading, Place, with_places
 from tests.support.graphs import Const, In, OpCase, Out, Sym, build, flat_specs
 from tests.support.torch_functions import TorchFunctions
 
@@ -236,18 +236,86 @@ def behind(case: OpCase) -> OpCase:
     )
 
 
-def epilogues(cases: Sequence[OpCase]) -> Iterator[OpCase]:
-    """The first cases of every operator that takes an epilogue and of each dtype, with one."""
+def in_front(case: OpCase) -> OpCase:
+    """A case whose first tensor, which its operator loads, is an expression."""
+    chance = random.Random(zlib.crc32(case.name.encode()) + 1)
+    bound = max(case.sizes)
+    loaded = flat_specs(case.args_at(bound))[0]
+    whole = is_whole(loaded.dtype)
+    kinds = [loaded.dtype, *(chance.choice((loaded.dtype, "bool", "int32" if whole else "float32")) for _ in range(2))]
+    kinds = kinds[: chance.randint(1, 3)]
+    made = drawn(chance, kinds, chance.randint(1, 5))
+    # Floats that are near each other may be two whole numbers.
+    while whole and not all(is_whole(call.dtype) for call in made.expression.calls):
+        made = drawn(chance, kinds, chance.randint(1, 5))
+    if made.expression.dtype != loaded.dtype:
+        name = "to_bool" if loaded.dtype == "bool" else "copy"
+        calls = (*made.expression.calls, Applied(name, (made.expression.results[0],), loaded.dtype))
+        made = Made(replace(made.expression, calls=calls), made.numbers)
+    sizes = {1, *loaded.shape}
+    shapes = [broadcast_to(chance, lambda s: flat_specs(case.args_at(s))[0].shape) for _ in kinds[1:]]
+    shapes = [shape if sizes.issuperset(shape(bound)) else lambda s: () for shape in shapes]
+
+    def args(size: int) -> list[Any]:
+        graph = build(case, size)
+        *read, out = graph.nodes[0].args
+        specs = dict(zip(graph.values, value_specs(case.args_at(size)), strict=True))
+        x = graph.inputs[0]
+        values: list[Any] = []
+        places = list(with_places(tuple(None if each is x else each for each in read), values))
+        places[read.index(x)] = Place(len(values))
+        loading = Loading(Anchor(case.op, tuple(places), out.dtype, out.max_shape), made.expression, x.max_shape)
+        operands = [In(kind, shape(size)) for kind, shape in zip(kinds[1:], shapes, strict=True)]
+        # Before all others, as the tensor is that they give.
+        return [
+            loading, tuple(specs[value] for value in values), (In(loaded.dtype, x.max_shape), *operands), made.numbers,
+            specs[out],
+        ]  # fmt: skip
+
+    def golden(*given: Any) -> Any:
+        *tensors, size = given
+        own = len([spec for spec in flat_specs(case.args_at(size)) if isinstance(spec, In)]) - 1
+        (x,) = meant(made, tensors[own:])
+        shape = flat_specs(case.args_at(size))[0].shape
+        kind = getattr(torch, loaded.dtype)
+        return case.golden(x.expand(shape).to(kind), *tensors[:own], size)
+
+    allowed = tolerance(made.expression)
+    return replace(
+        case,
+        name=f"{case.name} of {made.expression}",
+        op=LOADED,
+        form=case.op,
+        args_at=args,
+        golden=golden,
+        atol=max(8 * case.atol, allowed["atol"]),
+        rtol=max(8 * case.rtol, allowed["rtol"]),
+    )
+
+
+def is_loading(case: OpCase) -> bool:
+    """Whether what an operator loads is the first tensor of a case; where its last bits would jump, it is whole."""
+    first, *_, result = case.args_at(max(case.sizes))
+    if OPS[case.op].traits.loads != OPS[case.op].parameters[0].name or not isinstance(first, In):
+        return False
+    return by_itself(first.dtype) and (is_whole(first.dtype) or not is_whole(result.dtype))
+
+
+def fused(cases: Sequence[OpCase]) -> Iterator[OpCase]:
+    """The first cases of every operator that takes an epilogue or a prologue, of each dtype, with one."""
     seen: dict[Any, int] = {}
     for case in cases:
         result = case.args_at(max(case.sizes))[-1]
-        run = OPS[case.op].run
-        if not OPS[case.op].traits.epilogues or not isinstance(result, Out) or not by_itself(result.dtype):
+        if not isinstance(result, Out) or not by_itself(result.dtype):
             continue
-        kind = (run, result.dtype)
+        kind = (OPS[case.op].run, result.dtype)
         seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] <= 3:
+        if seen[kind] > 3:
+            continue
+        if OPS[case.op].traits.epilogues:
             yield behind(case)
+        if is_loading(case):
+            yield in_front(case)
 
 
 CASES = [alone(seed) for seed in range(60)]
