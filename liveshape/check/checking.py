@@ -19,6 +19,7 @@ from liveshape.check.findings import AGAINST, FUSION, OPERATOR, PLAN, PROGRAM, R
 from liveshape.check.fresh_plans import RecordingExecutor, plan_differences
 from liveshape.check.kept_elements import kept
 from liveshape.check.layer_sample import LayerSample
+from liveshape.check.lifetimes import HeldValues, KeptExecutors, Schedule
 from liveshape.check.meanings import TWICE
 from liveshape.check.references import NoReference, expected, is_open, is_random
 from liveshape.check.single_node import SingleNode
@@ -74,12 +75,14 @@ class Check:
             and not node.host
             and (not node.sources or not chosen.isdisjoint(node.sources))
         ]
+        self._schedule = Schedule(graph, [single.node for single in self._fused])
+        self._kept = KeptExecutors()
         self._whole = RecordingExecutor(plan, device)
         self._wrong: set[str] = set()  # nodes that are named already
         self._reached: set[int] = set()
         self._open = False  # whether a node of this call may write something else each time, and so the whole
         self.expected: list[Any] = []  # the outputs of the last call, as the reference has them
-        self.known: Known = {}  # all values of the last call, likewise
+        self.known: Known = {}  # values of the last call, likewise, as far as they are held
         self._state: Known = {}  # what the reference has of state after the last call
         self._constants: Known = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
         self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
@@ -103,11 +106,10 @@ class Check:
         self.found.calls += 1
         self._open = False
         self.known = known = self._begin(inputs, goes_on)
-        first = dict(known)
+        count = len(self.found.divergences)
         self._walk(known, begin)
-        for single in self._fused:
-            begin(single.node.label)
-            self._check_fused(single, known, first)
+        # Nodes of the file before those that were made of them.
+        self.found.divergences[count:] = sorted(self.found.divergences[count:], key=lambda each: each.kind == FUSION)
         begin(self.graph.name)
         self._check_program(inputs, known, goes_on)
         self.expected = [known.get(value) if isinstance(value, Value) else value for value in self.graph.outputs]
@@ -138,8 +140,9 @@ class Check:
         return known
 
     def _walk(self, known: Known, begin: Callable[[str], None]) -> None:
-        """Every node in the order in which the program runs them."""
+        """Every node in the order in which the program runs them, and fused ones when all is known that they take."""
         index, visits, nodes = 0, Counter[int](), self.graph.nodes
+        first, held = dict(known), HeldValues(known)
         while index < len(nodes):
             node = nodes[index]
             visits[index] += 1
@@ -156,7 +159,18 @@ class Check:
             alone = index in self._chosen and visits[index] <= _ITERATIONS
             if alone or not self._by_reference(node, known):
                 self._check_node(self._nodes[index], known)
+            if not self.graph.controls:
+                held.count(node.written)
+                self._check_fused_after(index, known, first, begin)
+                held.dead(self._schedule.dead_after[index])
             index += 1
+        if self.graph.controls:
+            self._check_fused_after(len(nodes) - 1, known, first, begin)
+
+    def _check_fused_after(self, index: int, known: Known, first: Known, begin: Callable[[str], None]) -> None:
+        for place in self._schedule.fused_after[index]:
+            begin(self._fused[place].node.label)
+            self._check_fused(self._fused[place], known, first)
 
     def _by_reference(self, node: Node, known: Known) -> bool:
         """Go on with what the reference has of a node, without running it; False where that takes a run."""
@@ -179,6 +193,7 @@ class Check:
         if is_open(node, known):
             self.found.unknown.setdefault(node.label, f"{node.name}: {TWICE}")
             known.update(single.run(known))
+            self._kept.ran(single)
             self._open = True
             return
         self._open |= is_random(node)
@@ -221,6 +236,7 @@ class Check:
         """What a node writes; run twice, since a race gives other bytes."""
         got = single.run(known)
         again = single.run(known)
+        self._kept.ran(single)
         for value, array in got.items():
             if np.asarray(array).tobytes() != np.asarray(again[value]).tobytes():
                 self._name(single, known, kind, value, REPEATED, None, got)
@@ -313,7 +329,9 @@ class Check:
         if node.label in self._wrong:
             return
         self._wrong.add(node.label)
-        case = Case(node, {each: known[each] for each in single.reads}, want, self.tolerance)
+        case = None  # of the first one alone: each has the arrays that it reads
+        if all(each.case is None for each in self.found.divergences):
+            case = Case(node, {each: known[each] for each in single.reads}, want, self.tolerance)
         # Weights of a fused node are its own, and always have their bound.
         shapes = {each.name: _shape(known, each) for each in node.inputs}
         sources, kernels = tuple(str(source) for source in node.sources), tuple(single.kernels)

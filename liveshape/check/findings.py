@@ -25,7 +25,7 @@ class Divergence:
     value: str  # what differs
     reason: str
     difference: Difference | None = None
-    case: Case | None = None  # to run it alone
+    case: Case | None = None  # to run it alone, of the first node that diverged
 
 
 @dataclass

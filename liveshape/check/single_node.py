@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from liveshape.device.protocol import Device
@@ -24,7 +23,7 @@ class SingleNode:
     def __init__(self, graph: Graph, node: Node, device: Device, limits: Limits) -> None:
         self.node, self._device, self._limits = node, device, limits
         self.graph, self._own = _alone(graph, node)
-        self._held: list[Executor] = []
+        self._held: Executor | None = None
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -36,12 +35,18 @@ class SingleNode:
         """The kernels of the last call."""
         return [label for label, *_ in self.executor.live.described(0)]
 
-    @cached_property
+    @property
     def executor(self) -> Executor:
-        """Its executor, made when it runs first."""
-        plan = compile_with_host(self.graph, self._limits, Choices(warm=False))
-        self._held.append(made := Executor(plan, self._device))
-        return made
+        """Its executor, made when it runs, unless it is there."""
+        if self._held is None:
+            self._held = Executor(compile_with_host(self.graph, self._limits, Choices(warm=False)), self._device)
+        return self._held
+
+    @property
+    def nbytes(self) -> int:
+        """What its executor takes, on the device and to read results."""
+        plan = self.executor.plan
+        return sum(plan.memory.blocks) + plan.choices.transfers * plan.staging_bytes
 
     def run(self, known: Mapping[Value, Any]) -> dict[Value, Any]:
         """What it writes, in memory that was poisoned before."""
@@ -50,9 +55,10 @@ class SingleNode:
         return dict(zip(self.node.written, results, strict=True))
 
     def close(self) -> None:
-        """Free its memory."""
-        for executor in self._held:
-            executor.close()
+        """Free its memory, until it runs again."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
 
 def _alone(graph: Graph, node: Node) -> tuple[Graph, dict[Value, Value]]:
