@@ -35,7 +35,9 @@ class Pipelines:
 
     def __init__(self, compile: Callable[[Variant], Pipeline], most: int | None = None) -> None:
         self._compile, self._most = compile, RECENT if most is None else most
-        self._lock = threading.RLock()  # held while compiling: a second thread waits for the same pipeline
+        self._lock = threading.RLock()
+        # Held while compiling, by id of the variant: a second thread waits for the same pipeline, and for no other.
+        self._turns: dict[int, threading.RLock] = {}
         # Weak, by id of the variant, valid while its pipeline holds it; no weakref callbacks, which swallow signals.
         self._known: dict[int, weakref.ref[Pipeline]] = {}
         self._recent: dict[int, Pipeline] = {}  # least recently used first
@@ -43,21 +45,46 @@ class Pipelines:
 
     def get(self, variant: Variant) -> Pipeline:
         """The pipeline of a kernel variant, compiled on a cache miss."""
+        found = self._found(variant)
+        if found is not None:
+            return found
+        key = id(variant)
+        with self._lock:
+            turn = self._turns.setdefault(key, threading.RLock())
+        with turn:
+            found = self._found(variant)
+            if found is None:
+                found = self._compile(variant)
+                self._keep(found)
+        # Who waits for this turn finds the pipeline; after an interrupt here the next turn is the same.
+        self._turns.pop(key, None)
+        return found
+
+    def _found(self, variant: Variant) -> Pipeline | None:
         key = id(variant)
         with self._lock:
             known = self._known.get(key)
             found = known() if known is not None else None
             if found is None or found.variant is not variant:
-                found = self._compile(variant)
-                self._known[key] = weakref.ref(found)
-            self._recent.pop(key, None)
-            self._recent[key] = found
-            while len(self._recent) > self._most:
-                del self._recent[next(iter(self._recent))]
+                return None
+            self._note(found)
+        return found
+
+    def _keep(self, pipeline: Pipeline) -> None:
+        with self._lock:
+            self._known[id(pipeline.variant)] = weakref.ref(pipeline)
+            self._note(pipeline)
             if len(self._known) > self._room:
                 self._known = {id(each.variant): weakref.ref(each) for each in self._living()}
                 self._room = 2 * (self._most + len(self._known))
-        return found
+
+    def _note(self, pipeline: Pipeline) -> None:
+        """It is the most recent one."""
+        key = id(pipeline.variant)
+        self._recent.pop(key, None)
+        self._recent[key] = pipeline
+        while len(self._recent) > self._most:
+            del self._recent[next(iter(self._recent))]
 
     def clear(self) -> None:
         """Clear the cache."""

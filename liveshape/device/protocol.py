@@ -7,7 +7,7 @@ a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -185,6 +185,14 @@ class CompilesAtDispatch(Device, Protocol):
 
     def another(self) -> Device:
         """Open one more device of the same adapter, with the same limits."""
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """A device that compiles several kernels at once."""
+
+    def compiling_ahead(self, variants: Collection[Variant]) -> AbstractContextManager[None]:
+        """Compile these kernels within the context, in which all should be bound; errors come from `bind`."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Allocation
-from liveshape.device.host_memory import HostMemory
+from liveshape.device.host_memory import BY_THREADS, HostMemory
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.waiting import SHORT, Naps, Outcome, Pace
 from liveshape.device.worker import Worker
@@ -51,6 +52,7 @@ class RawReader:
         self._submitting, self._pace = submitting, pace
         self._events = native.events(device, queue)
         self._host = HostMemory()
+        self._worker = Worker("liveshape reader")  # reads what is large
 
     def read(self, memory: Allocation, nbytes: int) -> Bytes:
         """Poll until the map is done; sleeps let signals and other threads through."""
@@ -100,11 +102,9 @@ class RawReader:
             assert ticket is not None
             while (outcome := self._events.look(ticket, naps)) is None and memory.ticket == ticket:
                 yield naps
-            with memory.lock:
-                memory.check()
-                if outcome is None or memory.ticket != ticket:
-                    continue  # another thread read and unmapped it
-                data = self._take(memory, nbytes, outcome)
+            take = partial(self._taken, memory, nbytes, ticket, outcome)
+            # No interrupt may come between threads that copy and the unmap.
+            data = take() if nbytes < BY_THREADS else self._worker.start(take).wait()
             if data is not None:
                 self._pace.ended()
                 yield data
@@ -117,9 +117,15 @@ class RawReader:
         _begin(memory, nbytes, self._submitting)
         memory.ticket = self._events.map(memory.raw, nbytes)
 
-    def _take(self, memory: Allocation, nbytes: int, outcome: Outcome) -> Bytes | None:
-        ticket, memory.ticket = memory.ticket, None
-        assert ticket is not None
+    def _taken(self, memory: Allocation, nbytes: int, ticket: int, outcome: Outcome | None) -> Bytes | None:
+        with memory.lock:
+            memory.check()
+            if outcome is None or memory.ticket != ticket:
+                return None  # another thread read and unmapped it
+            return self._take(memory, nbytes, ticket, outcome)
+
+    def _take(self, memory: Allocation, nbytes: int, ticket: int, outcome: Outcome) -> Bytes | None:
+        memory.ticket = None
         self._events.forget(ticket)
         if outcome is Outcome.LOST:  # with its callback, to an interrupt: map again
             return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from liveshape.debug_log import DEVICE, SHADERS
 from liveshape.device.adapters import describe, no_display, usable_adapters
 from liveshape.device.buffers import Allocation, Bound, Register, allocate, bindings, copied_ranges, only_part, ranges
+from liveshape.device.compile_threads import compiling_ahead
 from liveshape.device.failure import Failure
 from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
@@ -205,6 +206,11 @@ class WebGpuDevice:
         self._check()
         return self._pipelines.get(variant)
 
+    def compiling_ahead(self, variants: Collection[Variant]) -> AbstractContextManager[None]:
+        """Compile these kernels in threads within the context, in which all should be bound."""
+        # Not by `pipeline`, which raises errors of submits: they are for others.
+        return compiling_ahead(self._pipelines.get, variants)
+
     def _compile(self, variant: Variant) -> Pipeline:
         compute = self._library.wgpu.ShaderStage.COMPUTE
         entries: list[dict[str, Any]] = [
@@ -226,7 +232,8 @@ class WebGpuDevice:
             )
         except Exception as error:
             raise self._failure.error(f"kernel {variant.label} does not compile on {self.name}", error) from error
-        self._counters.pipelines += 1
+        with self._lock:
+            self._counters.pipelines += 1
         return Pipeline(variant, pipeline, groups)
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:

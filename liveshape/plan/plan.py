@@ -5,7 +5,7 @@ A plan needs no device and is never written to. Several executors may run one pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -121,10 +121,10 @@ class Plan:
         return padded(storage_bytes(value.dtype, prod(value.max_shape), self.limits.half))
 
     @property
-    def kernels(self) -> frozenset[Variant]:
-        """Every kernel that is compiled at load."""
-        found = {step.variant for step in self.prepack}
+    def kernels(self) -> Set[Variant]:
+        """Every kernel that is compiled at load, in the order in which it needs them."""
+        found = dict.fromkeys(step.variant for step in self.prepack)
         for route in self.routes:
             for variant, _ in route.dispatched:
-                found.update((variant, *variant.siblings))
-        return frozenset(found)
+                found |= dict.fromkeys((variant, *variant.siblings))
+        return found.keys()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from liveshape.device.protocol import Buffer, Command, Device
+from liveshape.errors import DeviceError
 from liveshape.graph import Tensor
 from liveshape.kernels import Variant
 from liveshape.plan.groups import LiveNode, LiveRoute, tensors_of
@@ -34,7 +35,7 @@ class Encoder:
                 for variant, places in route.dispatched:
                     row = tuple(tensors[place] for place in places)
                     for each in (variant, *variant.siblings):
-                        self._bind(each, row)
+                        self._bind(each, row, graph.nodes[member].label)
 
     def drop_commands(self) -> None:
         """Drop cached commands, when the plan state is replaced."""
@@ -61,20 +62,20 @@ class Encoder:
         if found is None:
             found = []
             for step, ((variant, places), slot) in enumerate(zip(route.dispatched, route.slots, strict=True)):
-                bound = self._bind(variant, tuple([node.tensors[place].tensor for place in places]))
+                bound = self._bind(variant, tuple([node.tensors[place].tensor for place in places]), node.node.label)
                 label = f"{node.node.label}, kernel {variant.kernel.name}"
                 found.append(Command(bound, slot, label, (node.index, step)))
             self._node_commands[node.index, route] = found
         return found
 
-    def _bind(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
+    def _bind(self, variant: Variant, tensors: tuple[Tensor, ...], node: str) -> Any:
         """The bind group of a kernel variant and its tensors, created (and the pipeline compiled) at first use."""
         storages = self._plan.memory.storages
         key = (variant, *[storages[tensor].number for tensor in tensors])
         found = self._bind_groups.get(key)
         if found is None:
             buffers = [(self._buffer_of(tensor), storages[tensor].nbytes) for tensor in tensors]
-            found = self._bind_groups[key] = self._device.bind(variant, buffers, self.uniforms)
+            found = self._bind_groups[key] = bind_named(self._device, node, variant, buffers, self.uniforms)
         return found
 
     def _grow(self, live: PlanState) -> None:
@@ -95,3 +96,16 @@ class Encoder:
         self._bind_groups.clear()
         self._old_bind_groups.clear()
         self._device.free([self.uniforms])
+
+
+def bind_named(
+    device: Device, node: str, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer
+) -> Any:
+    """The bind group of a kernel variant; errors name the node that asks for it.
+
+    Example: `bind_named(device, "aten.add.Tensor (node 3)", variant, [(buffer, 64)], uniforms)`.
+    """
+    try:
+        return device.bind(variant, buffers, uniforms)
+    except DeviceError as error:
+        raise DeviceError(f"{node}: {error}") from error

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from liveshape.device.protocol import Buffer, Device, InputCopy
+from liveshape.device.protocol import Buffer, CompilesAhead, Device, InputCopy
 from liveshape.errors import InputError, PlanError, counted
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
@@ -54,23 +54,29 @@ class Executor:
         self._closed = False
         self._own: dict[int, Buffer] = {}
         self._held = ExitStack()  # resources that `close` frees
-        self._weights = weights or Weights(plan, device, progress)
-        if weights is None:
-            self._held.callback(self._weights.close)
         try:
-            self._held.callback(self._free_blocks)
-            self._allocate()
-            self.encoder = Encoder(plan, device, self.buffer_of)
-            self._held.callback(self.encoder.close)
-            self._staging = Staging(device, plan.limits.half, plan.staging_bytes, plan.choices.transfers)
-            self._held.callback(self._staging.free)
-            self._reset()
-            log_kernels(plan)
-            self.encoder.warm()
-            log_memory(plan, sum(plan.memory.blocks[block] for block in self._weights.blocks))
+            # While weights are uploaded, too.
+            with device.compiling_ahead(plan.kernels) if isinstance(device, CompilesAhead) else nullcontext():
+                self._load(weights, progress)
         except BaseException:
             self.close()
             raise
+
+    def _load(self, weights: Weights | None, progress: Progress | None) -> None:
+        plan, device = self.plan, self.device
+        self._weights = weights or Weights(plan, device, progress)
+        if weights is None:
+            self._held.callback(self._weights.close)
+        self._held.callback(self._free_blocks)
+        self._allocate()
+        self.encoder = Encoder(plan, device, self.buffer_of)
+        self._held.callback(self.encoder.close)
+        self._staging = Staging(device, plan.limits.half, plan.staging_bytes, plan.choices.transfers)
+        self._held.callback(self._staging.free)
+        self._reset()
+        log_kernels(plan)
+        self.encoder.warm()
+        log_memory(plan, sum(plan.memory.blocks[block] for block in self._weights.blocks))
 
     def _allocate(self) -> None:
         graph, storages = self.graph, self.plan.memory.storages

@@ -12,6 +12,7 @@ from liveshape.graph import Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import Plan, PrepackStep
+from liveshape.run.encoding import bind_named
 
 _AT_ONCE = 256 << 20  # bytes of constants that leave the device again
 
@@ -77,8 +78,9 @@ def _run(
                 (left[tensor] if tensor in left else buffer_of(tensor), _bytes_of(plan, tensor))
                 for tensor in step.tensors
             ]
-            label = f"{plan.graph.nodes[step.node].label}, kernel {step.variant.kernel.name}"
-            commands.append(Command(device.bind(step.variant, buffers, uniforms), slot, label, (step.node, 0)))
+            node = plan.graph.nodes[step.node].label
+            group = bind_named(device, node, step.variant, buffers, uniforms)
+            commands.append(Command(group, slot, f"{node}, kernel {step.variant.kernel.name}", (step.node, 0)))
         device.submit(commands, what=f"prepacking {plan.graph.name}")
         device.flush()
     finally:

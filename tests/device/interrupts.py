@@ -1,6 +1,6 @@
 """Real timer signals over reading, as a program of its own: a hang or an abort is then a failure of the test alone.
 
-python -m tests.device.interrupts raw 60
+python -m tests.device.interrupts raw 60       raw, public, or threads: that copy, as they do what is large
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.device import host_memory, readback
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.waiting import Naps
 from liveshape.device.webgpu import WebGpuDevice
@@ -54,7 +55,9 @@ def at_work(device: WebGpuDevice) -> bool:
 
 
 def main(way: str, count: int) -> None:
-    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=way == "raw")
+    if way == "threads":
+        host_memory.LARGE = host_memory.BY_THREADS = readback.BY_THREADS = 1
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=way != "public")
     doubling, draw, seen = Doubling(device), random.Random(1), Counter[str]()
     fired = False
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import time
 
 import numpy as np
+import pytest
 
-from liveshape.device.host_memory import KEPT, LARGE, HostMemory
+from liveshape.device import host_memory
+from liveshape.device.host_memory import BY_THREADS, KEPT, LARGE, HostMemory
 
 
 def filled(number: int, nbytes: int) -> bytes:
@@ -61,3 +64,35 @@ def test_threads_never_share_what_one_of_them_holds() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+def test_threads_copy_every_byte_once(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory.os, "cpu_count", lambda: cores)
+    memory, draw = HostMemory(), np.random.default_rng(cores)
+    for nbytes in (BY_THREADS - 1, BY_THREADS, BY_THREADS + 1, BY_THREADS + 4099, 2 * BY_THREADS + 3):
+        source = draw.integers(0, 256, nbytes + 5, np.uint8)
+        copied = memory.copied(source, nbytes)
+        assert len(copied) == nbytes
+        np.testing.assert_array_equal(np.frombuffer(copied, np.uint8), source[:nbytes])
+    assert len(memory._helpers) == min(cores, 4) - 1
+
+
+def test_an_error_of_a_thread_is_raised_when_all_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is there until then."""
+    monkeypatch.setattr(host_memory.os, "cpu_count", lambda: 4)
+    inner, done = np.copyto, list[str]()
+
+    def copyto(target: np.ndarray, source: np.ndarray) -> None:
+        name = threading.current_thread().name
+        if name == "liveshape copies" and not done:
+            done.append("failed")
+            raise MemoryError("of a thread")
+        time.sleep(0.02)
+        inner(target, source)
+        done.append(name)
+
+    monkeypatch.setattr(host_memory.np, "copyto", copyto)
+    with pytest.raises(MemoryError, match="of a thread"):
+        HostMemory().copied(bytes(BY_THREADS), BY_THREADS)
+    assert len(done) == 4

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import waiting
+from liveshape.device import host_memory, readback, waiting
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.waiting import Pace
 from liveshape.device.webgpu import WebGpuDevice
@@ -85,6 +85,16 @@ def calls() -> Calls:
     return Calls()
 
 
+@pytest.fixture(params=["the reader copies", "threads copy"])
+def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are copied by who reads them, or as large ones are."""
+    if request.param == "threads copy":
+        monkeypatch.setattr(host_memory, "LARGE", 1)
+        for module in (host_memory, readback):
+            monkeypatch.setattr(module, "BY_THREADS", 1)
+
+
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize(
     "wait", [Transfer.wait, lambda transfer: asyncio.run(transfer.wait_async())], ids=["wait", "wait_async"]
 )
@@ -99,6 +109,7 @@ def test_calls_reuse_the_memory_that_a_thread_is_about_to_read(wait: Callable[[T
     assert at > 10
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_thread_reads_the_memory_that_a_call_is_about_to_reuse(calls: Calls) -> None:
     for at in itertools.count(1):
         transfer, _ = calls.start(), calls.start()
