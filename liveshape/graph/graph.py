@@ -13,6 +13,7 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
+from liveshape.graph.decisions import Decision
 from liveshape.graph.elements import padded, storage_bytes
 from liveshape.graph.sources import NodeSource
 from liveshape.graph.traits import NOTHING_KNOWN, Traits
@@ -165,6 +166,7 @@ class Graph:
     outputs: tuple[Argument, ...]
     file_bytes: int = 0  # of the memory plan of the outer program, as the file has it
     file_objects: tuple[tuple[tuple[str, int], ...], ...] = ()  # (dtype, elements) of the tensors of each shared object
+    decisions: tuple[Decision, ...] = ()  # of the passes that fused it
 
     def planned_bytes(self, half: bool) -> int:
         """What the file's own memory plan would take on a device with or without halves; 0 if it has none."""

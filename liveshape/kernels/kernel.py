@@ -6,8 +6,8 @@ that only move are bound as `// words x`, eight to a load. A kernel that declare
 size of the device's subgroups, and has a text with shuffles under `#if SUBGROUP`; `// subgroups up to 128 threads:
 why` says where it does not gain by it. One that says `// composable: why` stores each element of `out`, its first
 binding, once, and never reads it: see `composition.py`; `// composable with light expressions: why` should not get
-others, which would take registers from its loops. Of a tensor that is loaded, `// composable NAME: why` and `//
-composable NAME again: why` say the same: see `prologues.py`.
+others, which would take registers from its loops. Of a tensor that is loaded, `// composable NAME: why` says the same:
+see `prologues.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
 _WORDS = re.compile(r"^// words (\w+(?:, \w+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _COMPOSABLE = re.compile(r"^// composable( with light expressions)?: \S", re.MULTILINE)
-_LOADS = re.compile(r"^// composable (\w+)( again)?: \S", re.MULTILINE)
+_LOADS = re.compile(r"^// composable (\w+): \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
 _ACCESSOR = re.compile(r"\bfn\s+((\w+)_(?:at|put|rounded))\b")  # as split_bindings.py names them
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -126,7 +126,6 @@ class Kernel:
     composable: bool  # whether an expression of what it computes may be stored instead
     wants_light: bool  # whether such an expression should call no function of the library
     loads: str  # the binding in the place of whose elements an expression may be computed, if there is one
-    loads_again: bool  # whether it may load an element of that more than once
     layout: struct.Struct
     flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
     # Its specializations, for as long as a plan or a device has them; no callbacks, which swallow signals.
@@ -240,7 +239,6 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "composable": bool(composable := _COMPOSABLE.search(source)),
         "wants_light": bool(composable and composable.group(1)),
         "loads": loads.group(1) if (loads := _LOADS.search(source)) else "",
-        "loads_again": bool(loads and loads.group(2)),
         "layout": _layout(fields),
         "flatten": _flattening(name, fields),
     }

@@ -1,8 +1,8 @@
 """Kernels with a prologue: an expression is computed where an element of one of their tensors is loaded.
 
 Any kernel that says `// composable NAME` of a tensor that it reads takes any expression in the place of its elements,
-of operands that broadcast to its shape: where its text indexes the name, a function is called instead. One that says
-`// composable NAME again` may load an element more than once, and gets expressions of a few instructions alone.
+of operands that broadcast to its shape: where its text indexes the name, a function is called instead. How often an
+operator loads an element says its trait `load_times`.
 """
 
 from __future__ import annotations

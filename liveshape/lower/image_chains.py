@@ -10,7 +10,9 @@ from typing import Any, TypeGuard
 from liveshape.graph import Limits, Node, Tensor, Value
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.graph.traits import Role
+from liveshape.kernels.roofline import Cost
 from liveshape.lower.def_use import DefUse
+from liveshape.lower.fusion_costs import FusionCosts
 from liveshape.lower.pattern_operators import (
     CLAMPED_CONVOLUTION,
     CONCATENATIONS,
@@ -40,13 +42,14 @@ class ImageChains:
 
     def __init__(self, uses: DefUse, limits: Limits) -> None:
         self._uses, self._limits = uses, limits
+        self.costs = FusionCosts(limits)
         self._turned: set[Value] = set()
         self._read: set[Value] = set()  # images from elsewhere that convolutions take
         # Of pixels as rows, and of an image of such: the view or the permute before, which that does, too.
         self.between: dict[Node, Node] = {}
 
     def chosen(self) -> set[Node]:
-        """Those of chains of several convolutions, or of one whose image nobody reads as the file has it."""
+        """Those of chains with convolutions that take less time so, images from elsewhere and back counted."""
         found: list[Node] = []
         for node in self._uses.graph.nodes:
             before = self._before(node)
@@ -140,9 +143,7 @@ class ImageChains:
 
     def _fits(self, image: Tensor) -> bool:
         """Whether one binding holds an image, as float32 or as halves whose channels are filled up."""
-        channels = EIGHT * ceil_div(image.max_shape[1], EIGHT)
-        count = image.max_shape[0] * channels * prod(image.max_shape[2:])
-        nbytes = max(storage_bytes("float32", prod(image.max_shape), True), storage_bytes("float16", count, True))
+        nbytes = max(_floats(image), _halves(image))
         return nbytes <= min(self._limits.max_binding_bytes, self._limits.max_buffer_bytes)
 
     def _in_chains(self, found: list[Node]) -> set[Node]:
@@ -160,15 +161,53 @@ class ImageChains:
                 producer = self._uses.producer.get(value)
                 if producer in part:
                     part[first(node)] = first(producer)
-        counts: dict[Node, int] = {}
-        given_back: set[Node] = set()
+        chains: dict[Node, list[Node]] = {}
         for node in found:
-            if is_convolution(node):
-                counts[first(node)] = counts.get(first(node), 0) + 1
-            if is_image(node.outputs[0]) and not self._uses.used_only_by(found, node.outputs[0]):
-                given_back.add(first(node))
-        alone = {part for part, count in counts.items() if count == 1 and part in given_back}
-        return {node for node in found if first(node) in counts and first(node) not in alone}
+            chains.setdefault(first(node), []).append(node)
+        return {node for chain in chains.values() if self._pays(chain) for node in chain}
+
+    def _pays(self, chain: Sequence[Node]) -> bool:
+        """Whether a chain has convolutions, and its images take less time as halves with their channels last.
+
+        Else each convolution makes such halves of what it reads; here that is done of images from elsewhere, once.
+        """
+        nodes = [node for node in chain if is_image(node.outputs[0])]
+        if not any(map(is_convolution, nodes)):
+            return False
+        made = {node.outputs[0] for node in nodes}
+        apart, together, entering = [], [], dict[Any, None]()
+        for node in nodes:
+            read, out = self._images_of(node), node.outputs[0]
+            entering |= dict.fromkeys(value for value in read if value not in made)
+            turned = is_convolution(node)
+            apart += [_turning(value) for value in read if turned]
+            apart.append(Cost(sum(map(_halves if turned else _floats, read)), _floats(out)))
+            together.append(Cost(sum(map(_halves, read)), _halves(out)))
+            if not self._uses.used_only_by(chain, out):
+                together.append(Cost(_halves(out), _floats(out)))
+        together += map(_turning, entering)
+        return self.costs.pays("images with their channels last", nodes, apart, together)
+
+    def _images_of(self, node: Node) -> list[Any]:
+        """What a node of a chain reads with its channels last."""
+        if is_convolution(node):
+            return [node.args[0]]
+        return [value for value in node.inputs if value in self._turned or node.name in CONCATENATIONS]
+
+
+def _turning(image: Any) -> Cost:
+    """What makes halves of an image, with its channels last."""
+    return Cost(_floats(image), _halves(image))
+
+
+def _floats(image: Any) -> int:
+    return storage_bytes("float32", prod(image.max_shape))
+
+
+def _halves(image: Any) -> int:
+    """The bytes of an image as halves, its channels filled up."""
+    channels = EIGHT * ceil_div(image.max_shape[1], EIGHT)
+    return storage_bytes("float16", image.max_shape[0] * channels * prod(image.max_shape[2:]))
 
 
 def is_convolution(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 Both ask for traits: what declares `pointwise` is an expression of its arguments, and what declares `epilogues` stores
 its result once. Values that others read too are stored beside the result, and what costs more to compute again than to
-read stays in memory.
+read stays in memory: `fusion_costs.py` says which.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
-from liveshape.graph.elements import by_itself, prod, stored_alike
+from liveshape.graph.elements import by_itself, stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.sources import united
+from liveshape.kernels.roofline import Cost
 from liveshape.lower.def_use import DefUse
+from liveshape.lower.fusion_costs import FusionCosts
 from liveshape.lower.live_sizes import ONE, LiveSizes, Sizes
 from liveshape.lower.pattern import fit
 from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
@@ -27,7 +29,6 @@ from liveshape.ops.pointwise import Pointwise, built
 
 _FUSED, _SEVERAL, _COMPOSED = (ops.OPS[name] for name in (POINTWISE, POINTWISE_RESULTS, COMPOSED))
 _MAX_CALLS = 64  # of an expression: beyond, compilers take longer than memory costs
-_MAX_REPEATED = 4  # times that a value may be computed again, where it is broadcast
 _MAX_RESULTS = 4  # of an expression
 
 
@@ -63,19 +64,19 @@ def fuse_pointwise(graph: Graph, limits: Limits) -> Graph:
 
 def _with_expressions(graph: Graph, limits: Limits) -> Graph:
     """Trees of pointwise operators as one node each."""
-    uses = DefUse(graph)
+    uses, costs = DefUse(graph), FusionCosts(limits)
     trees: dict[Node, _Tree] = {}
     for node in graph.nodes:  # a tree has what it reads fused already
         made = expression_of(node)
         if made is not None:
-            trees[node] = _grown(_Tree(made, (node,)), node, uses, trees, limits)
+            trees[node] = _grown(_Tree(made, (node,)), node, uses, trees, limits, costs)
     inner = {each for root, tree in trees.items() for each in tree.nodes if each is not root}
     replaced = {
         root: node_of(_FUSED, root, tree.nodes, (*tree.made, root.args[-1]))
         for root, tree in trees.items()
         if root not in inner and len(tree.nodes) > 1
     }
-    return with_nodes(graph, replaced, inner) if replaced else graph
+    return with_nodes(graph, replaced, inner, costs)
 
 
 def expression_of(node: Node) -> Pointwise | None:
@@ -93,14 +94,16 @@ def expression_of(node: Node) -> Pointwise | None:
     return made
 
 
-def _grown(tree: _Tree, root: Node, uses: DefUse, trees: dict[Node, _Tree], limits: Limits) -> _Tree:
+def _grown(
+    tree: _Tree, root: Node, uses: DefUse, trees: dict[Node, _Tree], limits: Limits, costs: FusionCosts
+) -> _Tree:
     """A tree with those of its operands inside that nothing else reads."""
     operand = 0
     while operand < len(tree.made.tensors):
         value = tree.made.tensors[operand]
         producer = uses.producer.get(value)
         inner = trees.get(producer) if producer is not None else None
-        joined = None if inner is None else _joined(tree, operand, inner, root, uses, limits)
+        joined = None if inner is None else _joined(tree, operand, inner, root, uses, limits, costs)
         if joined is None:
             operand += 1
         else:
@@ -108,7 +111,9 @@ def _grown(tree: _Tree, root: Node, uses: DefUse, trees: dict[Node, _Tree], limi
     return tree
 
 
-def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, limits: Limits) -> _Tree | None:
+def _joined(
+    tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, limits: Limits, costs: FusionCosts
+) -> _Tree | None:
     value = tree.made.tensors[operand]
     nodes = (*inner.nodes, *tree.nodes)
     out = root.args[-1]
@@ -119,14 +124,13 @@ def _joined(tree: _Tree, operand: int, inner: _Tree, root: Node, uses: DefUse, l
         return None
     if not inner.made.tensors and not any(_broadcasts(uses.sizes.of(value), uses.sizes.of(each)) for each in others):
         return None  # a tensor of one number may be what says the shape
-    if inner.made.tensors and prod(out.max_shape) > _MAX_REPEATED * max(1, prod(value.max_shape)):
-        return None
     if not all(uses.unchanged(each, nodes) for each in (*inner.made.tensors, *inner.made.numbers)):
         return None
     made = _after(tree.made, inner.made, operand)
     if out in made.tensors or len(made.expression.calls) > _MAX_CALLS or not fit((*made.tensors, out), limits):
         return None
-    return _Tree(made, nodes)
+    apart = (costs.evaluated(inner.made, (value,)), costs.evaluated(tree.made, (out,)))
+    return _Tree(made, nodes) if costs.pays("expression", nodes, apart, (costs.evaluated(made, (out,)),)) else None
 
 
 def _is_narrowed_before(inner: Pointwise, others: Sequence[Tensor], uses: DefUse) -> bool:
@@ -156,7 +160,7 @@ def _joint(outer: Pointwise, inner: Pointwise, values: Mapping[Tensor, int], *, 
 
 def _with_several_results(graph: Graph, limits: Limits) -> Graph:
     """What pointwise nodes read in common, of one another or of others, is read once, by a node of several results."""
-    uses = DefUse(graph)
+    uses, costs = DefUse(graph), FusionCosts(limits)
     found: dict[Node, _Several] = {}  # by the first of its nodes
     first_of: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -168,7 +172,7 @@ def _with_several_results(graph: Graph, limits: Limits) -> Graph:
         if any(is_epilogue_of(uses, value, node) for value in made.tensors):
             continue
         for first in dict.fromkeys(first_of[each] for each in _related(uses, own, first_of)):
-            joint = _with_result(found[first], own, uses, limits)
+            joint = _with_result(found[first], own, uses, limits, costs)
             if joint is not None:
                 first_of[node], found[first] = first, joint
                 del found[node]
@@ -179,7 +183,7 @@ def _with_several_results(graph: Graph, limits: Limits) -> Graph:
         if len(several.outs) > 1
     }
     gone = {node for node, first in first_of.items() if node is not first}
-    return with_nodes(graph, replaced, gone) if replaced else graph
+    return with_nodes(graph, replaced, gone, costs)
 
 
 def _related(uses: DefUse, own: _Several, known: Mapping[Node, Node]) -> list[Node]:
@@ -190,7 +194,7 @@ def _related(uses: DefUse, own: _Several, known: Mapping[Node, Node]) -> list[No
     return sorted((each for each in related if each in known), key=lambda each: -each.index)
 
 
-def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits) -> _Several | None:
+def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits, costs: FusionCosts) -> _Several | None:
     """An expression that gives what a node does, too, at the place of its first node; None where it may not."""
     (node,), (out,) = own.nodes, own.outs
     values = several.places()
@@ -209,7 +213,10 @@ def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits)
     allowed = len(outs) <= _MAX_RESULTS and len(made.expression.calls) <= _MAX_CALLS
     if not allowed or out in made.tensors or not fit((*made.tensors, *outs), limits):
         return None
-    return _Several(made, (*several.nodes, node), outs)
+    apart = (costs.evaluated(several.made, several.outs), costs.evaluated(own.made, own.outs))
+    nodes = (*several.nodes, node)
+    pays = costs.pays("results of one expression", nodes, apart, (costs.evaluated(made, outs),))
+    return _Several(made, nodes, outs) if pays else None
 
 
 def is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
@@ -231,7 +238,7 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
 
     Example: `with_epilogues(graph, device.limits)`.
     """
-    uses = DefUse(graph)
+    uses, costs = DefUse(graph), FusionCosts(limits)
     sizes = LiveSizes(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
@@ -243,11 +250,11 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
             found = _epilogue(node, made, operand, uses, sizes, limits) or _second(node, made, operand, uses, limits)
             if found is None or not gone.isdisjoint((found.place, *found.gone)):
                 continue
-            if replaced.keys().isdisjoint((found.place, *found.gone)):
+            if replaced.keys().isdisjoint((found.place, *found.gone)) and _pays(found, node, made, operand, costs):
                 replaced[found.place] = found.composed
                 gone |= found.gone
                 break
-    return with_nodes(graph, replaced, gone) if replaced else graph
+    return with_nodes(graph, replaced, gone, costs)
 
 
 class _Epilogue(NamedTuple):
@@ -256,6 +263,18 @@ class _Epilogue(NamedTuple):
     place: Node
     composed: Node
     gone: set[Node]
+
+
+def _pays(found: _Epilogue, node: Node, made: Pointwise, operand: int, costs: FusionCosts) -> bool:
+    """Whether an epilogue takes no longer than what computes the operand, and then the expression."""
+    outs, value = _outs_of(node), made.tensors[operand]
+    alone = costs.evaluated(made, outs)
+    kept = found.place is not node
+    others = [tensor for tensor in made.tensors if tensor is not value]
+    together = Cost(costs.nbytes(*others), costs.nbytes(*outs, value if kept else None), alone.operations)
+    nodes = sorted({found.place, *found.gone, node}, key=lambda each: each.index)
+    fusion = "epilogue beside its operand" if kept else "epilogue"
+    return costs.pays(fusion, nodes, (Cost(written=costs.nbytes(value)), alone), (together,))
 
 
 def _results_of(node: Node) -> Pointwise | None:
@@ -379,6 +398,7 @@ def node_of(operator: Any, place: Node, nodes: Sequence[Node], args: tuple[Any, 
     return made
 
 
-def with_nodes(graph: Graph, replaced: dict[Node, Node], gone: set[Node]) -> Graph:
+def with_nodes(graph: Graph, replaced: dict[Node, Node], gone: set[Node], costs: FusionCosts) -> Graph:
+    """A graph with other nodes, and with what was decided for it."""
     rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
-    return rewritten(graph, rows, ())
+    return costs.noted_on(rewritten(graph, rows, ()) if replaced else graph)

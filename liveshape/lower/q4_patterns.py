@@ -12,6 +12,7 @@ from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.constants import Interleaved, Paired
 from liveshape.graph.elements import prod
 from liveshape.graph.expression import Expression
+from liveshape.kernels.roofline import peaks_of
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Replacement, exact, fit, merged_constant
 from liveshape.lower.pattern_operators import (
@@ -29,7 +30,6 @@ from liveshape.ops.q4_heuristics import can_stage_row, is_gemv
 
 MAX_GATE = 16  # operators between two linears and what is computed of both
 NO_VALUES = (None, None, 0)  # of a QKV projection whose values are in the weight of queries and keys
-MAX_RECOMPUTE_BYTES = 16 << 20  # that all workgroups may read to recompute an RMSNorm in the time of a dispatch
 
 
 def residual_layer(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
@@ -227,7 +227,7 @@ def rms_norm_layer(uses: DefUse, norm: Node, limits: Limits) -> Sequence[Replace
     if terms is None or not (no_hazards and exact(x, terms, normed, *outputs)):
         return ()
     if not (
-        _worth_recomputing(columns, x.max_shape[-1], limits)
+        worth_recomputing(columns, x.max_shape[-1], limits)
         and _fit_apart((x, terms, *operands, *outputs), apart, limits)
     ):
         return ()
@@ -253,10 +253,11 @@ def _concatenated(uses: DefUse, bias: Tensor, norm_weight: Tensor, columns: int)
     return Tensor(f"{bias.name} + {norm_weight.name}", bias.dtype, shape, constant=data)
 
 
-def _worth_recomputing(columns: int, depth: int, limits: Limits) -> bool:
+def worth_recomputing(columns: int, depth: int, limits: Limits) -> bool:
     """Whether recomputing the RMSNorm in every workgroup, of about 32,768 / depth columns, beats a dispatch."""
     can_recompute = depth % 8 == 0 and can_stage_row(depth, limits) and is_gemv(1, limits)
-    return can_recompute and columns * depth**2 // 4096 <= MAX_RECOMPUTE_BYTES
+    peaks = peaks_of(limits)
+    return can_recompute and columns * depth**2 / 4096 / peaks.again <= peaks.dispatch
 
 
 class _Layer(NamedTuple):

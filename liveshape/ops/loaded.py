@@ -11,7 +11,6 @@ from typing import Any
 from liveshape.graph import Limits, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.kernels.composition import is_light
 from liveshape.kernels.prologues import NUMBER, PROLOGUE, loading
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.composed import Steps, collected, from_places, like, onto
@@ -49,7 +48,7 @@ def _with_prologue(dispatch: Dispatch, made: Pointwise, operand: LiveTensor, lim
     slot = next((place for place in slots if kernel.bindings[place].name == kernel.loads), None)
     # What stands in the place of an absent tensor is any other of its dtype.
     other = next((each for each in operands if each.dtype == operand.dtype), None)
-    if slot is None or (len(slots) > 1 and other is None) or (kernel.loads_again and not is_light(expression)):
+    if slot is None or (len(slots) > 1 and other is None):
         return None
     vector = kernel.bindings[slot].vector
     width = dispatch.values.get("VEC", 1) if vector == "V" else int(vector[3:] or 1)

@@ -53,7 +53,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
     return {"rows": rows, "width": width // vector, "eps": eps, "VEC": vector, "groups": rows}
 
 
-@op("et_vk.rms_norm.default", rows=row_wise("x"), epilogues=True, loads="x")
+@op("et_vk.rms_norm.default", rows=row_wise("x"), epilogues=True, loads="x", load_times=2)
 def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Steps:
     """`out` is floats, or quantized for the layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
@@ -158,7 +158,14 @@ def native_layer_norm(
     yield from _layer_norm(x, normalized_shape, weight, bias, eps, out)
 
 
-@op("liveshape.layer_norm", rows=normalized, fused_from=("aten.native_layer_norm.default",), epilogues=True, loads="x")
+@op(
+    "liveshape.layer_norm",
+    rows=normalized,
+    fused_from=("aten.native_layer_norm.default",),
+    epilogues=True,
+    loads="x",
+    load_times=2,
+)
 def layer_norm(
     x: LiveTensor,
     normalized_shape: Ints,
@@ -211,6 +218,7 @@ def native_group_norm(
     fused_from=("aten.native_group_norm.default",),
     epilogues=True,
     loads="x",
+    load_times=2,
 )
 def group_norm(
     x: LiveTensor,

@@ -303,6 +303,7 @@ def all_all(x: LiveTensor, out: LiveTensor) -> Steps:
     rows=but_dims("x", "dim", keepdim="keepdim"),
     epilogues=True,
     loads="x",
+    load_times=2,
 )
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
@@ -317,7 +318,14 @@ def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: boo
     yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
 
 
-@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
+@op(
+    "aten.var.dim",
+    "aten::var.out",
+    rows=but_dims("x", "dim", keepdim="keepdim"),
+    epilogues=True,
+    loads="x",
+    load_times=2,
+)
 def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Steps:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 

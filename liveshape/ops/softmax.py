@@ -93,11 +93,19 @@ def _units(shape: tuple[int, ...], axis: int) -> Units:
     any_size=True,
     epilogues=True,
     loads="x",
+    load_times=3,
 )
 def softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
     yield from _softmax(x, dim, out, log=False)
 
 
-@op("aten._log_softmax.default", "aten::_log_softmax.out", rows=but_dims("x", "dim"), epilogues=True, loads="x")
+@op(
+    "aten._log_softmax.default",
+    "aten::_log_softmax.out",
+    rows=but_dims("x", "dim"),
+    epilogues=True,
+    loads="x",
+    load_times=3,
+)
 def log_softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
     yield from _softmax(x, dim, out, log=True)

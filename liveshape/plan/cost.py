@@ -10,29 +10,12 @@ factors; every other operator has one operation for each element of its output.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.graph.live import LiveTensor
+from liveshape.kernels.roofline import Cost
 from liveshape.plan.groups import LiveNode
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Bytes read and written, and operations."""
-
-    read: int = 0
-    written: int = 0
-    operations: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.read + other.read, self.written + other.written, self.operations + other.operations)
-
-    @property
-    def nbytes(self) -> int:
-        """Read and written."""
-        return self.read + self.written
 
 
 def costs(node: LiveNode, half: bool, left_out: Collection[LiveTensor] = ()) -> list[Cost]:

@@ -26,8 +26,11 @@ def log_memory(plan: Plan, weights: int) -> None:
 
 
 def log_kernels(plan: Plan) -> None:
-    """Which nodes run each kernel, and the nodes of the file that these come from: their WGSL follows."""
+    """Which fusions pay; which nodes run each kernel, and the nodes of the file that these come from: their WGSL
+    follows."""
     if SHADERS.isEnabledFor(logging.DEBUG):
+        for decision in plan.graph.decisions:
+            SHADERS.debug("%s", decision)
         members: dict[str, dict[int, None]] = {}
         for route in plan.routes:
             for variant, _ in route.dispatched:

@@ -11,6 +11,7 @@ from liveshape.errors import LiveshapeError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, PteFile
 from liveshape.formats.signature import DYNAMIC, STATIC, UNKNOWN
 from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.decisions import Decision
 from liveshape.graph.sources import operators_of
 from liveshape.graph.state import states_of
 from liveshape.graph.traits import Role
@@ -51,6 +52,18 @@ class ConstantData:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """A fusion of these operators that pays or not, how often it was asked for, and the seconds of all of them."""
+
+    fusion: str
+    operators: str
+    pays: bool
+    count: int
+    apart: float
+    together: float
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything about one method. `memory` is None where parts of the method could not be planned at all."""
 
@@ -75,6 +88,7 @@ class Report:
     kernels: int
     planned_nodes: int  # after fusion
     fused: dict[str, int]  # how often operators of the file, joined by +, are one node
+    decisions: list[Decided]  # the fusions that were decided by cost, and what both ways are expected to take
     classes: int  # equivalence classes of nodes that are planned together
     untried: int  # combinations of live sizes whose kernels are not precompiled
     state: tuple[str, ...]  # mutable buffers that persist between calls, such as KV caches
@@ -153,6 +167,7 @@ def report_of(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
         classes=0 if compiled is None else len(compiled.classes),
         planned_nodes=0 if compiled is None else len(compiled.graph.nodes),
         fused={} if compiled is None else _fused(compiled.graph),
+        decisions=[] if compiled is None else _decisions(compiled.graph),
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
@@ -210,6 +225,16 @@ def _fused(graph: Graph) -> dict[str, int]:
     return dict(found.most_common())
 
 
+def _decisions(graph: Graph) -> list[Decided]:
+    found: dict[tuple[str, str, bool], list[Decision]] = {}
+    for each in graph.decisions:
+        found.setdefault((each.fusion, each.what, each.pays), []).append(each)
+    return [
+        Decided(*key, len(each), sum(one.apart for one in each), sum(one.together for one in each))
+        for key, each in found.items()
+    ]
+
+
 def _state(plan: Plan) -> tuple[str, ...]:
     return tuple(
         f"{state.tensor.name} ({state.tensor.dtype} {shape_text(state.tensor.max_shape)}), "
@@ -247,4 +272,14 @@ def _reads(graph: Graph) -> list[DataRead]:
     ]
 
 
-__all__ = ["ConstantData", "DataRead", "HostNode", "Planned", "Report", "axes_of", "planned_method", "report_of"]
+__all__ = [
+    "ConstantData",
+    "DataRead",
+    "Decided",
+    "HostNode",
+    "Planned",
+    "Report",
+    "axes_of",
+    "planned_method",
+    "report_of",
+]

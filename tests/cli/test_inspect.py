@@ -108,6 +108,11 @@ def test_inspect_shows_what_was_fused(capsys: Capture) -> None:
     _, out, _ = call(capsys, "inspect", "demo")
     assert "forward: operators that are one node" in out
     assert all(each in " ".join(out.split()) for each in fused)
+    (epilogue, *_) = [each for each in document["methods"][0]["decisions"] if each["fusion"] == "epilogue"]
+    assert epilogue["pays"]
+    assert epilogue["together"] < epilogue["apart"]
+    assert "forward: decided by cost, and the microseconds at the bounds" in out
+    assert f"{1e6 * epilogue['apart']:.1f}" in out
 
 
 @pytest.mark.usefixtures("no_adapter")

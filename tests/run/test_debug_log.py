@@ -32,7 +32,7 @@ TOLD = {
     "device": ("through", "blocks in all"),
     "steps": ("call 1: input 0 (3, 8); 2 commands", "read after"),
     "plans": ("aten.relu.default (node 0) (live: input 0 (3, 8))",),
-    "shaders": ("@compute", "pointwise/abs+add", "add(abs(x0), x0)"),
+    "shaders": ("@compute", "pointwise/abs+add", "add(abs(x0), x0)", "fused: aten.abs.default + aten.add.Tensor"),
 }
 
 

@@ -197,6 +197,16 @@ def _print(report: Report, target: Target) -> None:
     if report.fused:
         one_node = list(report.fused.items())
         print_table(f"\n{report.name}: operators that are one node", ("fused", "count"), one_node)
+    if report.decisions:
+        chosen = [
+            (
+                *(each.operators, each.fusion, "fused" if each.pays else "left apart", each.count),
+                *(f"{1e6 * each.apart:.1f}", f"{1e6 * each.together:.1f}"),
+            )
+            for each in report.decisions
+        ]
+        title = "decided by cost, and the microseconds at the bounds"
+        print_table(f"\n{report.name}: {title}", ("operators", "fusion", "", "count", "apart", "together"), chosen)
     constants = report.constants
     largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
     print_text(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")

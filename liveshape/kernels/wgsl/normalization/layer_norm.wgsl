@@ -1,6 +1,6 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
 // they are SAVED. Long rows come with their statistics, or with those of PARTS that workgroups have of them.
-// composable x again: it may be read for its statistics, and once more.
+// composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
 #choice STATISTICS: own, given, parts
 #choice SAVED: statistics, nothing

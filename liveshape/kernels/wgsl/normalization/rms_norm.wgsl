@@ -1,6 +1,6 @@
 // One workgroup per row: out = row * rsqrt(mean(row^2) + eps) * weight, summed in f32.
 // Its rows are those of a tensor, or of a sum that is a result as well; its output is floats, or quantized.
-// composable x again: it may be read for its statistics, and once more.
+// composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
 #choice ROWS: tensor, sum
 #choice OUTPUT: floats, quantized

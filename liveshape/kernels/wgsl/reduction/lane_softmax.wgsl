@@ -1,6 +1,6 @@
 // Softmax or its LOG along rows of neighbours, stable and in f32, for a device with few threads, whose shuffles are cheap
 // and whose barriers are not: a workgroup of one subgroup has some rows, one after the other, and reads each three times.
-// composable x again: it may be read for its statistics, and once more.
+// composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
 #choice WIDTH: four, one
 // TIn: f32, f16

@@ -1,6 +1,6 @@
 // Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32: all of it, or the last of the
 // stages of long rows, by their log-sum-exp.
-// composable x again: it may be read for its statistics, and once more.
+// composable x: it may be read for its statistics, and once more.
 // composable: each element is stored once.
 #choice TOTALS: own, given
 // TIn: f32, f16
