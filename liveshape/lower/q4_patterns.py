@@ -64,7 +64,9 @@ def gated_layers(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replaceme
         if first.name == LINEAR_Q4 and first.index < last.index:
             views = [node for layer in (first, last) if (node := _only_view(uses, layer.args[-1])) is not None]
             viewed = [(layer, *views[place : place + 1])[-1].args[-1] for place, layer in enumerate((first, last))]
-            alike = len(views) != 1 and len({view.args[1] for view in views}) < 2
+            # A view to the shape that is there is none.
+            shapes = [view.args[1] for view in views if uses.viewed(view.args[-1]) is view.args[-1]]
+            alike = len(shapes) != 1 and len({*shapes}) < 2
             gate = _gate(uses, *viewed) if alike and uses.single_assignment(*viewed) else None
             if gate is not None:
                 return _gated(uses, (first, last), views, gate, limits)
