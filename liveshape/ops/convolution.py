@@ -24,6 +24,7 @@ from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, gemm_of, imag
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import Halves, halves_of
 from liveshape.ops.operations import convolved
+from liveshape.ops.product_tiles import RegisterTile
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import first_axis
 from liveshape.ops.scalars import float_of
@@ -31,7 +32,7 @@ from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
 
 TILED = Kernel.load("matmul/tiled", FACTORS="convolution")
-REGISTER_TILES = Kernel.load("convolution/register_tiles")
+REGISTER_TILES = Kernel.load("matmul/register_tiles", FACTORS="convolution")
 LANE_TILES = Kernel.load("convolution/lane_tiles")
 DEPTHWISE = Kernel.load("convolution/depthwise")
 LANE_DEPTHWISE = Kernel.load("convolution/lane_depthwise")
@@ -43,10 +44,8 @@ SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
-REGISTER_TILE_SIZES = ((128, 128), (64, 128), (64, 64), (32, 64))  # of which a thread has 8 by 8 or 8 by 4 in registers
-REGISTER_TILE_ELEMENTS = 32 * 64  # of the smallest, the only ones that share the depth
-REGISTER_STEP = 8  # of the depth
-REGISTER_THREADS = 256  # of the largest
+LARGER_TILES = RegisterTile(128, 128, 2, 2, 2), RegisterTile(64, 128, 2, 2, 2), RegisterTile(64, 64, 2, 1, 2)
+SMALLEST_TILE = RegisterTile(32, 64, 2, 1, 2)  # the only one that shares the depth
 LOW_REGISTER_TILE = 16  # rows up to which tiles of half of the height are better
 MAX_QUOTIENT = 1 << 20  # common/quotient.wgsl
 LANE_PIXELS = 4  # that a lane has in registers
@@ -228,14 +227,14 @@ def conv_with_clamp(
     depth, taps = x.shape[1] // groups * prod(window.kernel), prod(window.kernel)
     lanes = limits.few_threads_lanes if depth + AXES * taps <= limits.max_turns else 0
     many, parts = limits.has_many_threads, 1 if lanes else depth_parts(depth, limits)
-    registers = many and limits.max_invocations >= REGISTER_THREADS and not transposed and depth < MAX_QUOTIENT
+    registers = many and limits.max_invocations >= LARGER_TILES[0].threads and not transposed and depth < MAX_QUOTIENT
     layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes, parts, registers)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     results, most = prod(out.max_shape), depth_parts(x.max_shape[1] // groups * taps, limits)
     room = most * results if most > 1 and (layer.plain or not lanes) else 0
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
-        elements = REGISTER_TILE_ELEMENTS if layer.registers else TILE_ELEMENTS
+        elements = SMALLEST_TILE.rows * SMALLEST_TILE.columns if layer.registers else TILE_ELEMENTS
         room = max(room, min(2 * SPLIT_TILES * elements, MAX_SPLITS * results))
     if room:
         sums = yield Scratch("float32", (room,))
@@ -344,13 +343,12 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         "pace": pace,
         **layer.implicit_gemm,
         "TRANSPOSED": window.transposed,
-        "TILE_ROWS": tiles.rows,
         "groups": tiles.total * splits,
     }
     if lanes:
-        yield LANE_TILES(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, WG=lanes)
+        yield LANE_TILES(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, TILE_ROWS=tiles.rows, WG=lanes)
         return
-    kernel = REGISTER_TILES if tiles.registers else TILED
+    kernel = TILED if tiles.registers is None else REGISTER_TILES
     values |= {"VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1, **tiles.constants}
     if sums is None or splits == 1:
         yield kernel(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
@@ -369,28 +367,19 @@ class Tiles(NamedTuple):
     columns: int
     total: int
     splits: int
-    registers: bool  # whether a thread has a large part of it in registers
+    registers: RegisterTile | None  # where a thread has a large part of it in registers
 
     @property
     def constants(self) -> dict[str, int]:
         """Those of its kernel."""
-        if not self.registers:
-            return {"TILE_COLUMNS": self.columns}
-        threads = self.rows * self.columns // (8 * 8 if self.columns > TILE_COLUMNS else 8 * 4)
-        return {
-            "WG": threads,
-            "TILE_COLUMNS": self.columns,
-            "THREAD_ROWS": 8,
-            "THREAD_FOURS": 2 if self.columns > TILE_COLUMNS else 1,
-            "STEP_FOURS": REGISTER_STEP // 4,
-            "LEFT_LOADS": self.rows * REGISTER_STEP // 4 // threads,
-            "RIGHT_LOADS": self.columns * REGISTER_STEP // 4 // threads,
-        }
+        if self.registers is None:
+            return {"TILE_ROWS": self.rows, "TILE_COLUMNS": self.columns}
+        return self.registers.constants(transposed=False)
 
 
 def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
-    registers = layer.registers and layer.rows > LOW_REGISTER_TILE
+    registers: RegisterTile | None = None
     if layer.lanes:
         height = next((rows for rows in LANE_ROWS if layer.rows <= rows), LANE_ROWS[-1])
         width = LANE_PIXELS * layer.lanes
@@ -398,8 +387,9 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     elif layer.rows <= LOW_TILE:
         height, width = LOW_TILE, 2 * TILE_COLUMNS
         total = batch * ceil_div(columns, width)
-    elif registers:
-        height, width, total = _register_tile(batch, layer.rows, columns)
+    elif layer.registers and layer.rows > LOW_REGISTER_TILE:
+        registers = _register_tile(batch, layer.rows, columns)
+        height, width, total = registers.rows, registers.columns, registers.covering(batch, layer.rows, columns)
     else:
         width = TILE_COLUMNS
         height, total = tiling(batch, layer.rows, columns, layer.enough)
@@ -411,19 +401,16 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     return Tiles(height, width, total, splits, registers)
 
 
-def _register_tile(batch: int, rows: int, columns: int) -> tuple[int, int, int]:
-    """Rows and columns of the largest tile that the rows half fill and that there is enough of, and how many there are.
+def _register_tile(batch: int, rows: int, columns: int) -> RegisterTile:
+    """The largest tile that the rows half fill and that there is enough of.
 
-    >>> _register_tile(1, 256, 3136), _register_tile(1, 64, 100352)
-    ((32, 64, 392), (64, 128, 784))
+    >>> _register_tile(1, 256, 3136).rows, _register_tile(1, 64, 100352).rows
+    (32, 64)
     """
-    *larger, smallest = REGISTER_TILE_SIZES
-    for height, width in larger:
-        total = batch * ceil_div(rows, height) * ceil_div(columns, width)
-        if total >= ENOUGH_TILES and 2 * rows > height:
-            return height, width, total
-    height, width = smallest
-    return height, width, batch * ceil_div(rows, height) * ceil_div(columns, width)
+    for tile in LARGER_TILES:
+        if tile.covering(batch, rows, columns) >= ENOUGH_TILES and 2 * rows > tile.rows:
+            return tile
+    return SMALLEST_TILE
 
 
 def _check(

@@ -174,7 +174,7 @@ def routed_product(
     parts = depth_parts(depth, limits)
     if sums is not None and takes_register_tiles(limits) and not _is_few(rows, limits):
         most = prod(sums.max_shape) // max(1, batch * rows * columns)
-        parts = max(parts, min(most, split_k(batch, rows, columns, depth, limits, transposed=transposed)))
+        parts = max(parts, min(most, split_k(batch, rows, columns, depth, limits)))
     if parts > 1:
         yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough)
         return
@@ -220,12 +220,13 @@ def _one_product(
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     if takes_register_tiles(limits):
-        shape = register_tile(values["batch"], rows, columns, limits, transposed=transposed)
+        tile = register_tile(values["batch"], rows, columns, limits)
         return kernels.registers(
-            *tensors, **values, **shape.constants, VEC=vector, groups=shape.covering(batch, rows, columns)
-        )
-    tile, tiles = tiling(batch, rows, columns, enough)
-    return kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+            *tensors, **values, **tile.constants(transposed=transposed), VEC=vector,
+            groups=tile.covering(batch, rows, columns),
+        )  # fmt: skip
+    height, tiles = tiling(batch, rows, columns, enough)
+    return kernels.tiled(*tensors, **values, TILE_ROWS=height, VEC=vector, groups=tiles)
 
 
 def _in_parts(

@@ -15,42 +15,46 @@ MAX_SPLITS = 16
 SPLIT_TILES = 384  # tiles and splits that a device is filled with
 SPLIT_DEPTH = 64  # of each split, at least
 LARGE_TILES = 264  # that keep a device busy, of the large ones
-STEP_FOURS = 4  # of the depth, that are staged at a time
+FOUR = 4
 VECTOR_BYTES = 16
 
 
 class RegisterTile(NamedTuple):
-    """A tile, the part of it that a thread has, rows and columns in fours, and the fours of a step in one text."""
+    """A tile, the rows and columns of it that a thread has, in fours, and the fours of the depth of a step; of these,
+    those in one text, and how many steps are in workgroup memory."""
 
     rows: int
     columns: int
-    thread_rows: int
-    thread_fours: int
+    thread_row_fours: int
+    thread_column_fours: int
+    step_fours: int = 4
     unrolled: int = 1
+    buffers: int = 1
 
     @property
     def threads(self) -> int:
         """Of its workgroup."""
-        return self.rows // self.thread_rows * (self.columns // (4 * self.thread_fours))
+        return self.rows * self.columns // (FOUR * FOUR * self.thread_row_fours * self.thread_column_fours)
 
     @property
     def nbytes(self) -> int:
         """Of workgroup memory."""
-        return VECTOR_BYTES * (STEP_FOURS + 1) * (self.rows + self.columns)
+        return VECTOR_BYTES * self.buffers * self.step_fours * (self.rows + self.columns)
 
-    @property
-    def constants(self) -> dict[str, Any]:
-        """Those of matmul/register_tiles.wgsl."""
+    def constants(self, *, transposed: bool) -> dict[str, Any]:
+        """Those of matmul/register_tiles.wgsl; vectors of a `transposed` right factor lie along the depth."""
+        right = self.columns * self.step_fours
         return {
             "WG": self.threads,
             "TILE_ROWS": self.rows,
             "TILE_COLUMNS": self.columns,
-            "THREAD_ROWS": self.thread_rows,
-            "THREAD_FOURS": self.thread_fours,
-            "STEP_FOURS": STEP_FOURS,
+            "THREAD_ROW_FOURS": self.thread_row_fours,
+            "THREAD_COLUMN_FOURS": self.thread_column_fours,
+            "STEP_FOURS": self.step_fours,
             "UNROLLED": self.unrolled,
-            "LEFT_LOADS": self.rows * STEP_FOURS // self.threads,
-            "RIGHT_LOADS": self.columns * STEP_FOURS // self.threads,
+            "BUFFERS": self.buffers,
+            "LEFT_LOADS": ceil_div(self.rows // FOUR * self.step_fours, self.threads),
+            "RIGHT_LOADS": ceil_div(right // FOUR if transposed else right, self.threads),
         }
 
     def covering(self, batch: int, rows: int, columns: int) -> int:
@@ -58,10 +62,9 @@ class RegisterTile(NamedTuple):
         return batch * ceil_div(rows, self.rows) * ceil_div(columns, self.columns)
 
 
-LOW = RegisterTile(32, 64, 4, 1)
-SMALL = RegisterTile(64, 64, 8, 1)
-# By whether the right factor is [N, K], whose text has more registers: 33 and 36 Tflop/s of 55.
-LARGE = {True: RegisterTile(128, 64, 8, 2), False: RegisterTile(128, 64, 8, 2, unrolled=STEP_FOURS)}
+LOW = RegisterTile(32, 64, 1, 1)
+SMALL = RegisterTile(64, 64, 2, 1)
+LARGE = RegisterTile(128, 64, 2, 2)
 
 
 def takes_register_tiles(limits: Limits) -> bool:
@@ -70,34 +73,33 @@ def takes_register_tiles(limits: Limits) -> bool:
     >>> takes_register_tiles(Limits()), takes_register_tiles(Limits(max_cooperating_threads=4))
     (True, False)
     """
-    tiles = (LOW, SMALL, *LARGE.values())
+    tiles = (LOW, SMALL, LARGE)
     fit = all(tile.threads <= limits.max_invocations and tile.nbytes <= limits.max_workgroup_bytes for tile in tiles)
     return limits.has_many_threads and fit
 
 
-def register_tile(batch: int, rows: int, columns: int, limits: Limits, *, transposed: bool) -> RegisterTile:
+def register_tile(batch: int, rows: int, columns: int, limits: Limits) -> RegisterTile:
     """The tile of a product. All of them sum alike.
 
-    >>> register_tile(1, 4096, 4096, Limits(), transposed=False).rows
+    >>> register_tile(1, 4096, 4096, Limits()).rows
     128
-    >>> register_tile(1, 16, 768, Limits(), transposed=False).rows
+    >>> register_tile(1, 16, 768, Limits()).rows
     32
     """
-    large = LARGE[transposed]
-    if large.covering(batch, rows, columns) >= LARGE_TILES:
-        return large
+    if LARGE.covering(batch, rows, columns) >= LARGE_TILES:
+        return LARGE
     return SMALL if rows > LOW.rows else LOW
 
 
-def split_k(batch: int, rows: int, columns: int, depth: int, limits: Limits, *, transposed: bool) -> int:
+def split_k(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> int:
     """In how many parts the depth goes, so that few tiles fill a device: one, where sums have one order.
 
-    >>> split_k(1, 128, 768, 768, Limits(), transposed=True), split_k(1, 4096, 768, 768, Limits(), transposed=True)
+    >>> split_k(1, 128, 768, 768, Limits()), split_k(1, 4096, 768, 768, Limits())
     (12, 1)
     """
     if limits.one_order:
         return 1
-    tiles = register_tile(batch, rows, columns, limits, transposed=transposed).covering(batch, rows, columns)
+    tiles = register_tile(batch, rows, columns, limits).covering(batch, rows, columns)
     return max(1, min(MAX_SPLITS, SPLIT_TILES // max(tiles, 1), depth // SPLIT_DEPTH))
 
 

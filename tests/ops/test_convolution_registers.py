@@ -41,4 +41,4 @@ def test_tiles_in_registers(case: OpCase, enough: int, many: Device, monkeypatch
     monkeypatch.setattr(convolution, "ENOUGH_TILES", enough)
     sweep(case, many.limits, many, rounds=1)
     found = {variant.kernel.name for variant in many._pipelines}  # type: ignore[attr-defined]
-    assert "convolution/register_tiles" in found
+    assert "matmul/register_tiles+convolution" in found

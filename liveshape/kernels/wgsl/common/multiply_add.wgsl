@@ -13,14 +13,6 @@ fn plus_product(sums: vec4<f32>, row: vec4<f32>, block: mat4x4<f32>) -> vec4<f32
     );
 }
 
-// sums + block * column, from its first element on as above
-fn plus_columns(sums: vec4<f32>, block: mat4x4<f32>, column: vec4<f32>) -> vec4<f32> {
-    return fma(
-        block[3], vec4<f32>(column.w),
-        fma(block[2], vec4<f32>(column.z), fma(block[1], vec4<f32>(column.y), fma(block[0], vec4<f32>(column.x), sums))),
-    );
-}
-
 // sums + rows * columns, each of these with each of those
 fn plus_outer(sums: mat4x4<f32>, rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
     return mat4x4<f32>(

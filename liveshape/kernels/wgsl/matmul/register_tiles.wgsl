@@ -1,48 +1,47 @@
-// GEMM of floats for devices with many threads: a thread sums THREAD_ROWS by 4 * THREAD_FOURS of a tile in registers, and
-// both factors are staged in workgroup memory a step of the depth at a time, the next one prefetched to registers.
-// The left tile lies along the depth, the right one as its factor does: along the depth where TRANSPOSED, else along
-// its columns. Every sum is taken along the depth from its first element on, whatever the sizes of tiles are.
+// GEMM in registers for devices with many threads: a thread sums 4 * THREAD_ROW_FOURS by 4 * THREAD_COLUMN_FOURS of a
+// tile, and both factors are staged in workgroup memory a step of the depth at a time, the next one prefetched to
+// registers. In workgroup memory both lie along their rows and columns, so that an element of the depth is an outer
+// product of a few vectors, which needs the fewest registers. What lies along the depth in memory is loaded as blocks of
+// four by four, and turned on its way. Every sum is taken along the depth from its first element on, whatever the tile.
+// The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
 // composable with light expressions: a sum is stored once, from registers that the loop over the depth needs.
 // unchecked: places in tiles follow from constants; rows, columns and the depth are held below those of the tensors.
+#choice FACTORS: matrices, convolution
 // T: f32, f16
-override WG: u32 = 256;
+override WG: u32 = 128;
 override TILE_ROWS: u32 = 128;
-override TILE_COLUMNS: u32 = 128;
-override THREAD_ROWS: u32 = 8;
-override THREAD_FOURS: u32 = 2; // columns, in fours
+override TILE_COLUMNS: u32 = 64;
+override THREAD_ROW_FOURS: u32 = 2;
+override THREAD_COLUMN_FOURS: u32 = 2;
 override STEP_FOURS: u32 = 4; // of the depth, that are staged at a time
-override UNROLLED: u32 = 1; // of these, that are multiplied in one text: more of them take more registers
-override LEFT_LOADS: u32 = 2; // vectors that a thread stages in a step
-override RIGHT_LOADS: u32 = 2;
+override UNROLLED: u32 = 1; // of these, that are multiplied in one text
+override FOUR: u32 = 4; // for loops in the text
+override BUFFERS: u32 = 1; // of both factors: with two there is one barrier a step
+override LEFT_LOADS: u32 = 1; // blocks that a thread stages in a step
+override RIGHT_LOADS: u32 = 2; // vectors along the columns, or blocks where the right factor is TRANSPOSED
 
 const STEP: u32 = 4 * STEP_FOURS;
-const COLUMN_THREADS: u32 = TILE_COLUMNS / (4 * THREAD_FOURS);
-const ROW_THREADS: u32 = TILE_ROWS / THREAD_ROWS;
-const FOUR_STRIDE: u32 = select(1u, 4u, TRANSPOSED) * COLUMN_THREADS; // from a thread's four columns to its next
-const COLUMN_FOURS: u32 = TILE_COLUMNS / 4;
-const PITCH: u32 = STEP_FOURS + 1; // of lines along the depth: one more, so that neighbouring ones lie in different banks
+const ROW_FOURS: u32 = TILE_ROWS / 4;
+const COLUMN_FOURS: u32 = TILE_COLUMNS / 4; // a divisor of WG: a thread stages the same columns in every step
+const COLUMN_THREADS: u32 = COLUMN_FOURS / THREAD_COLUMN_FOURS;
+const ROW_THREADS: u32 = ROW_FOURS / THREAD_ROW_FOURS;
+const LEFT_BLOCKS: u32 = ROW_FOURS * STEP_FOURS;
+const RIGHT_BLOCKS: u32 = COLUMN_FOURS * STEP_FOURS;
 
-var<workgroup> left_tile: array<vec4<f32>, TILE_ROWS * PITCH>;
-var<workgroup> right_tile: array<vec4<f32>, TILE_COLUMNS * PITCH>;
+var<workgroup> left_tile: array<vec4<f32>, BUFFERS * STEP * ROW_FOURS>;
+var<workgroup> right_tile: array<vec4<f32>, BUFFERS * STEP * COLUMN_FOURS>;
 
 #include common/multiply_add
-#include matmul/operands
-#include matmul/tile
+#if FACTORS == convolution
+#include convolution/register_factors
+#else
+#include matmul/register_factors
+#endif
 
-fn left_four(start: u32, k: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        return select(vec4<f32>(), x_four(select(0u, start + k, k < params.depth)), k < params.depth);
-    }
-    return x_within(start + k, max(params.depth, k) - k);
-}
-
-fn right_four(start: u32, column: u32, k: u32) -> vec4<f32> {
-    let place = start + select(params.columns, 1u, TRANSPOSED) * k;
-    let exists = k < params.depth && column < params.columns;
-    if (V_lanes == 4u) {
-        return select(vec4<f32>(), weight_four(select(0u, place, exists)), exists);
-    }
-    return weight_within(place, select(0u, select(params.columns - column, params.depth - k, TRANSPOSED), exists));
+// Where four rows or columns lie, in a tile that has `fours` such, at the first of four elements of the depth. Blocks that
+// neighbouring threads store, one behind the other along the depth, lie in different banks.
+fn place_in_tile(depth_four: u32, four: u32, fours: u32) -> u32 {
+    return depth_four * 4u * fours + (four ^ (depth_four * 2u % min(fours, 8u)));
 }
 
 @compute @workgroup_size(WG)
@@ -55,102 +54,124 @@ fn main(
     if (!tile.exists) {
         return;
     }
-    let column = thread % COLUMN_THREADS;
-    let row = thread / COLUMN_THREADS;
-    // Rows and columns behind the last are loaded like it, and not stored.
-    let x_start = tile.batch * params.x_stride;
-    let weight_start = tile.batch * params.weight_stride;
+    // Rows and columns behind the last are loaded like it, or as zeros, and not stored.
 #unroll i < LEFT_LOADS
     let left_line_$i = (thread + $iu * WG) / STEP_FOURS;
-    let left_four_$i = (thread + $iu * WG) % STEP_FOURS;
-    let left_place_$i = left_line_$i * PITCH + left_four_$i;
-    let left_start_$i = x_start + min(tile.first_row + left_line_$i, params.rows - 1u) * params.depth;
-    var left_$i = left_four(left_start_$i, tile.first_k + left_four_$i * 4u);
+    let left_k_$i = (thread + $iu * WG) % STEP_FOURS;
+    let left_place_$i = place_in_tile(left_k_$i, left_line_$i, ROW_FOURS);
+    let left_starts_$i = left_starts(tile, tile.first_row + left_line_$i * 4u);
+    var left_$i = mat4x4<f32>();
+    if (thread + $iu * WG < LEFT_BLOCKS) {
+        left_$i = left_block(tile, left_starts_$i, tile.first_k + left_k_$i * 4u);
+    }
 #endunroll
 #if TRANSPOSED == true
 #unroll i < RIGHT_LOADS
     let right_line_$i = (thread + $iu * WG) / STEP_FOURS;
-    let right_k_$i = (thread + $iu * WG) % STEP_FOURS * 4u;
-    let right_place_$i = right_line_$i * PITCH + right_k_$i / 4u;
-    let right_column_$i = min(tile.first_column + right_line_$i, params.columns - 1u);
-    let right_start_$i = weight_start + right_column_$i * params.depth;
-    var right_$i = right_four(right_start_$i, right_column_$i, tile.first_k + right_k_$i);
+    let right_k_$i = (thread + $iu * WG) % STEP_FOURS;
+    let right_place_$i = place_in_tile(right_k_$i, right_line_$i, COLUMN_FOURS);
+    let right_starts_$i = right_starts(tile, tile.first_column + right_line_$i * 4u);
+    var right_$i = mat4x4<f32>();
+    if (thread + $iu * WG < RIGHT_BLOCKS) {
+        right_$i = right_block(tile, right_starts_$i, tile.first_k + right_k_$i * 4u);
+    }
 #endunroll
 #else
+    let columns = columns_at(tile, tile.first_column + thread % COLUMN_FOURS * 4u);
 #unroll i < RIGHT_LOADS
-    let right_place_$i = thread + $iu * WG;
-    let right_k_$i = right_place_$i / COLUMN_FOURS;
-    let right_column_$i = tile.first_column + right_place_$i % COLUMN_FOURS * 4u;
-    let right_start_$i = weight_start + right_column_$i;
-    var right_$i = right_four(right_start_$i, right_column_$i, tile.first_k + right_k_$i);
+    let right_k_$i = (thread + $iu * WG) / COLUMN_FOURS;
+    let right_place_$i = place_in_tile(right_k_$i / 4u, thread % COLUMN_FOURS, COLUMN_FOURS) + right_k_$i % 4u * COLUMN_FOURS;
+    var right_$i = right_four(tile, columns, tile.first_k + right_k_$i);
 #endunroll
 #endif
-#unroll r < THREAD_ROWS
-#unroll g < THREAD_FOURS
-    var sum_$r_$g = vec4<f32>();
+    let column = thread % COLUMN_THREADS;
+    let row = thread / COLUMN_THREADS;
+#unroll r < THREAD_ROW_FOURS
+#unroll c < THREAD_COLUMN_FOURS
+    var sums_$r_$c = mat4x4<f32>();
 #endunroll
 #endunroll
+    var buffer = 0u;
     for (var k = tile.first_k; k < tile.last_k; k += STEP) {
+        let left_start = buffer * STEP * ROW_FOURS;
+        let right_start = buffer * STEP * COLUMN_FOURS;
 #unroll i < LEFT_LOADS
-        left_tile[left_place_$i] = left_$i;
+        if (thread + $iu * WG < LEFT_BLOCKS) {
+            let block = transpose(left_$i);
+#unroll j < FOUR
+            left_tile[left_start + left_place_$i + $ju * ROW_FOURS] = block[$j];
+#endunroll
+        }
 #endunroll
 #unroll i < RIGHT_LOADS
-        right_tile[right_place_$i] = right_$i;
+#if TRANSPOSED == true
+        if (thread + $iu * WG < RIGHT_BLOCKS) {
+            let block = transpose(right_$i);
+#unroll j < FOUR
+            right_tile[right_start + right_place_$i + $ju * COLUMN_FOURS] = block[$j];
+#endunroll
+        }
+#else
+        right_tile[right_start + right_place_$i] = right_$i;
+#endif
 #endunroll
         workgroupBarrier();
         let ahead = k + STEP;
         if (ahead < tile.last_k) {
 #unroll i < LEFT_LOADS
-            left_$i = left_four(left_start_$i, ahead + left_four_$i * 4u);
+            if (thread + $iu * WG < LEFT_BLOCKS) {
+                left_$i = left_block(tile, left_starts_$i, ahead + left_k_$i * 4u);
+            }
 #endunroll
 #unroll i < RIGHT_LOADS
-            right_$i = right_four(right_start_$i, right_column_$i, ahead + right_k_$i);
+#if TRANSPOSED == true
+            if (thread + $iu * WG < RIGHT_BLOCKS) {
+                right_$i = right_block(tile, right_starts_$i, ahead + right_k_$i * 4u);
+            }
+#else
+            right_$i = right_four(tile, columns, ahead + right_k_$i);
+#endif
 #endunroll
         }
         for (var first = 0u; first < STEP_FOURS; first += UNROLLED) {
 #unroll f < UNROLLED
             {
-                let four = first + $fu;
-#unroll g < THREAD_FOURS
-#if TRANSPOSED == true
-                let place_$g = (column + $gu * FOUR_STRIDE) * PITCH + four;
-                let block_$g = mat4x4<f32>(
-                    right_tile[place_$g], right_tile[place_$g + COLUMN_THREADS * PITCH],
-                    right_tile[place_$g + 2u * COLUMN_THREADS * PITCH], right_tile[place_$g + 3u * COLUMN_THREADS * PITCH],
-                );
-#else
-                let place_$g = 4u * four * COLUMN_FOURS + column + $gu * COLUMN_THREADS;
-                let block_$g = mat4x4<f32>(
-                    right_tile[place_$g], right_tile[place_$g + COLUMN_FOURS], right_tile[place_$g + 2u * COLUMN_FOURS],
-                    right_tile[place_$g + 3u * COLUMN_FOURS],
-                );
-#endif
+#unroll r < THREAD_ROW_FOURS
+                let row_place_$r = left_start + place_in_tile(first + $fu, row + $ru * ROW_THREADS, ROW_FOURS);
 #endunroll
-#unroll r < THREAD_ROWS
-                let row_$r = left_tile[(row + $ru * ROW_THREADS) * PITCH + four];
-#unroll g < THREAD_FOURS
-#if TRANSPOSED == true
-                sum_$r_$g = plus_product(sum_$r_$g, row_$r, block_$g);
-#else
-                sum_$r_$g = plus_columns(sum_$r_$g, block_$g, row_$r);
-#endif
+#unroll c < THREAD_COLUMN_FOURS
+                let column_place_$c = right_start + place_in_tile(first + $fu, column + $cu * COLUMN_THREADS, COLUMN_FOURS);
+#endunroll
+#unroll j < FOUR
+#unroll r < THREAD_ROW_FOURS
+                let rows_$r_$j = left_tile[row_place_$r + $ju * ROW_FOURS];
+#endunroll
+#unroll c < THREAD_COLUMN_FOURS
+                let columns_$c_$j = right_tile[column_place_$c + $ju * COLUMN_FOURS];
+#endunroll
+#unroll r < THREAD_ROW_FOURS
+#unroll c < THREAD_COLUMN_FOURS
+                sums_$r_$c = plus_outer(sums_$r_$c, rows_$r_$j, columns_$c_$j);
+#endunroll
 #endunroll
 #endunroll
             }
 #endunroll
         }
+#if BUFFERS == 1
         workgroupBarrier();
+#else
+        buffer = BUFFERS - 1u - buffer;
+#endif
     }
-#unroll r < THREAD_ROWS
-#unroll g < THREAD_FOURS
-    store_four(tile, row + $ru * ROW_THREADS, column + $gu * FOUR_STRIDE, sum_$r_$g);
+#unroll c < THREAD_COLUMN_FOURS
+    {
+        let targets = targets_at(tile, tile.first_column + (column + $cu * COLUMN_THREADS) * 4u);
+#unroll r < THREAD_ROW_FOURS
+#unroll j < FOUR
+        store_four(tile, tile.first_row + (row + $ru * ROW_THREADS) * 4u + $ju, targets, sums_$r_$c[$j]);
 #endunroll
 #endunroll
-}
-
-fn store_four(tile: Tile, row: u32, place: u32, four: vec4<f32>) {
-    for (var c = 0u; c < 4u; c++) {
-        let column = select(place * 4u + c, place + c * COLUMN_THREADS, TRANSPOSED);
-        store_product(tile.result, tile.first_row + row, tile.first_column + column, four[c]);
     }
+#endunroll
 }
