@@ -346,7 +346,9 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         "groups": tiles.total * splits,
     }
     if lanes:
-        yield LANE_TILES(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, TILE_ROWS=tiles.rows, WG=lanes)
+        yield LANE_TILES(
+            out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, TILE_ROWS=tiles.rows, WG=lanes
+        )
         return
     kernel = TILED if tiles.registers is None else REGISTER_TILES
     values |= {"VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1, **tiles.constants}

@@ -171,6 +171,9 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
     """The dtypes of the tensors that a kernel reads or writes."""
     for binding in kernel.bindings:
         if binding.writes is writes and binding.name not in kernel.scratch:
+            if binding.name in kernel.words:
+                yield "float16"
+                continue
             if binding.element == "u32":
                 yield from _PACKED
             # Complex numbers are a vec2, or interleaved in an array of floats.
