@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import heapq
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,8 @@ from liveshape.check.references import kept
 from liveshape.check.sweeps import LiveCall, Sweep, load_sweeps, save_sweeps
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
-from liveshape.lower.pattern_operators import COMPOSED, POINTWISE
+from liveshape.kernels import Variant
+from liveshape.lower.pattern_operators import COMPOSED, LOADED, POINTWISE, POINTWISE_RESULTS
 from liveshape.ops import OPS
 from liveshape.ops.registry import defined_by
 from liveshape.plan.compiling import compile
@@ -45,9 +47,11 @@ DEVICES = {
     "least": Limits(half=False),
 }
 BOUNDS = (7, 17)  # beside that of a case
-MAX_BYTES = 12 << 10  # of a sweep, for one more variant
+MAX_BYTES = 8 << 10  # of a sweep, for one more variant
 MAX_KERNEL_BYTES = 300 << 10  # of a sweep, for a kernel or an operator that no smaller one reaches
 HEADER = 400  # bytes that a sweep takes beside its arrays
+# Operators of which every expression makes kernels of its own: a sweep of each kernel that has one is enough.
+OF_EXPRESSIONS = frozenset({COMPOSED, LOADED, POINTWISE, POINTWISE_RESULTS})
 STEP = 1 / 2048  # of random inputs: twelve bits show a device that rounds to fewer, and pack well
 BFLOAT16 = " in bfloat16"
 
@@ -73,11 +77,7 @@ NO_SWEEP = {
         ),
         "random: nobody can foresee its results",
     ),
-    "liveshape.permuted_view": "a view: nothing runs",
-    "liveshape.attention": "et_vk.sdpa with masks and groups; that has sweeps of its kernels",
-    "liveshape.layer_norm": "aten.native_layer_norm without its statistics",
-    "liveshape.group_norm": "aten.native_group_norm without its statistics",
-    "liveshape.batch_norm": "aten._native_batch_norm_legit_no_training without its statistics",
+    "liveshape.channels_last_convolution": "takes matrix units; tests/matrices has it",
     "liveshape.unpack_tables": "cuts an array of the batch engine by five live sizes; no arithmetic",
     "liveshape.quantize_rows": "its bytes are in an order of their own, seen in the layers that read them",
     "liveshape.residual_quantized_linear_q4gsw": "gives such bytes; liveshape.residual_linear_q4gsw has its products",
@@ -164,29 +164,51 @@ def bytes_of(case: OpCase, sizes: Sequence[int]) -> int:
 
 
 def reached_by(case: OpCase, sizes: Sequence[int]) -> frozenset[tuple[str, ...]]:
-    """Operator, kind of device and variant of every kernel that these live sizes take."""
+    """Operator, kind of device and variant of every kernel that these live sizes take; nothing where no device of the
+    list takes them."""
     found: set[tuple[str, ...]] = set()
     operator = defined_by(OPS[case.op].run).name
     for kind, limits in DEVICES.items():
-        graph = build(replace(case, sizes=tuple(sizes)), max(sizes))
-        live = PlanState(compile(graph, limits, Choices(warm=False)))
-        for size in sizes:
-            for value, spec in zip(graph.inputs, flat_specs(case.args_at(size)), strict=True):
-                live.set(value, tuple(spec.shape) if isinstance(value, Tensor) else spec.value)
-            live.begin()
-            live.walk(0, 1, lambda _, request: 0)
-            for node in live.nodes:
-                found |= {(operator, kind, variant.label) for variant, _ in node.group.route.dispatched}
-    return frozenset({*found, (operator,)})
+        try:
+            labels = {each.label for each in _dispatched(case, sizes, limits)}
+        except LiveshapeError:
+            continue  # such as halves where a device has none
+        found |= {(operator, kind, without_expression(each) if case.op in OF_EXPRESSIONS else each) for each in labels}
+        found.add((operator,))
+    return frozenset(found)
+
+
+def _dispatched(case: OpCase, sizes: Sequence[int], limits: Limits) -> Iterator[Variant]:
+    graph = build(replace(case, sizes=tuple(sizes)), max(sizes))
+    live = PlanState(compile(graph, limits, Choices(warm=False)))
+    for size in sizes:
+        for value, spec in zip(graph.inputs, flat_specs(case.args_at(size)), strict=True):
+            live.set(value, tuple(spec.shape) if isinstance(value, Tensor) else spec.value)
+        live.begin()
+        live.walk(0, 1, lambda _, request: 0)
+        for node in live.nodes:
+            yield from (variant for variant, _ in node.group.route.dispatched)
+
+
+def without_expression(label: str) -> str:
+    """The kernel in which an expression is, whatever it is.
+
+    >>> [without_expression(f"{kernel}<f32>") for kernel in ("matmul/gemv + add+neg", "reduction/softmax+one of neg")]
+    ['matmul/gemv +', 'reduction/softmax+one of']
+    >>> [without_expression(f"{kernel}<f32, WG=64u>") for kernel in ("pointwise/add+neg", "movement/strided_copy")]
+    ['pointwise', 'movement/strided_copy']
+    """
+    kernel = label.partition("<")[0]
+    if kernel.startswith("pointwise/"):
+        return "pointwise"
+    return re.sub(r"( \+| of) .*", r"\1", kernel)
 
 
 def candidates() -> Iterator[Candidate]:
     for case in track(sources(), "Planning"):
         for sizes in size_lists(case):
-            try:
-                yield Candidate(case, sizes, bytes_of(case, sizes), reached_by(case, sizes))
-            except LiveshapeError:
-                continue  # what no device of the list takes, such as some operators of bfloat16
+            if reached := reached_by(case, sizes):
+                yield Candidate(case, sizes, bytes_of(case, sizes), reached)
 
 
 def covered(found: Sequence[Candidate]) -> list[Candidate]:
@@ -253,11 +275,8 @@ def _drawn(spec: Any, generator: np.random.Generator) -> Any:
 
 
 def without_sweep(sweeps: Sequence[Sweep]) -> set[str]:
-    """The first name of every operator that has a kernel and no sweep.
-
-    Fused expressions and epilogues are of operators that have sweeps, and of nothing else.
-    """
-    done = {*(sweep.node.run for sweep in sweeps), *(OPS[name].run for name in (POINTWISE, COMPOSED))}
+    """The first name of every operator that has a kernel and no sweep."""
+    done = {sweep.node.run for sweep in sweeps}
     names = {entry.run: name for name, entry in reversed(OPS.items()) if described(entry).kernels}
     return {name for run, name in names.items() if run not in done}
 

@@ -70,8 +70,10 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
 
 @meaning("liveshape.pointwise", "liveshape.pointwise_results")
 def _fused(expression: Expression, operands: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+    # A result of numbers alone has an element for every one of the operands, too.
+    shape = np.broadcast_shapes(*map(np.shape, operands))
     with np.errstate(all="ignore"):
-        return evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)
+        return [np.broadcast_to(each, shape) for each in evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)]
 
 
 class NumpyFunctions:
