@@ -6,9 +6,9 @@ graph can be planned in several ways and run by several users at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from liveshape.errors import ShapeError
@@ -79,6 +79,7 @@ class SymInt(Value):
         return f"SymInt({self.name})"
 
 
+Place = tuple[int, ...]  # of an argument, or of an item of it
 Argument = Any  # Tensor | SymInt | int | float | bool | str | None | tuple of these
 
 
@@ -96,7 +97,7 @@ class Node:
     reads_data: bool = False
     control: bool = False
     mutates: tuple[int, ...] = ()
-    gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
+    gathers: tuple[Place, Place] | None = None  # in args: elements of the one tensor are rows of the other
     host: bool = False  # the host fallback computes it, from all that it reads
     parameters: tuple[str, ...] = ()  # the names of its arguments; none where the host computes it
     traits: Traits = NOTHING_KNOWN
@@ -131,6 +132,13 @@ class Node:
         # What is written in place has the rows of a call as they lie, unless each goes to a slot of its own.
         mixes = bool(self.mutates) and not isinstance(self.cache_start, Tensor)
         return None if rule is None or mixes or not read else rule(self, read)
+
+    def gathered(self, args: Sequence[Argument]) -> tuple[Any, Any] | None:
+        """The ids and the table that it gathers rows of among these arguments, its own or live ones."""
+        if self.gathers is None:
+            return None
+        ids, table = (reduce(lambda found, place: found[place], path, args) for path in self.gathers)
+        return ids, table
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:

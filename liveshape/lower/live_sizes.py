@@ -232,8 +232,8 @@ class LiveSizes:
             return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
         if node.traits.pointwise is not None or node.name == POINTWISE_RESULTS:
             return self._broadcast([each for each in node.inputs if isinstance(each, Tensor)], tensor.rank)
-        if node.gathers is not None:
-            ids, table = (node.args[place] for place in node.gathers)
+        if (gathered := node.gathered(node.args)) is not None and node.traits.rows is not None:
+            ids, table = gathered
             return (*self.of(ids), *self.of(table)[1:])
         if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
             return (self.of_scalar(node.args[1]),)

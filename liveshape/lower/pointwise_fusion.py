@@ -311,8 +311,17 @@ def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Lim
     values: list[Any] = []
     anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
     composition = Composition(anchor, (), replace(expression, kept=(*expression.kept, 0)), alike=True)
-    composed = node_of(_COMPOSED, producer, between, (composition, tuple(values), others, made.numbers, outs))
+    composed = _composed(producer, producer, between, (composition, tuple(values), others, made.numbers, outs))
     return _Epilogue(producer, composed, {node})
+
+
+def _composed(producer: Node, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
+    """A node with an epilogue, which gathers what its producer does: the ids of the caller are checked."""
+    made = node_of(_COMPOSED, place, nodes, args)
+    if producer.gathers is None:
+        return made
+    ids, table = ((1, args[0].anchor.arguments[path[0]].index) for path in producer.gathers)
+    return replace(made, gathers=(ids, table))
 
 
 def _index(uses: DefUse, value: Any) -> int:
@@ -360,7 +369,7 @@ def _epilogue(
         return None
     composition = Composition(anchor, viewed, _first(made.expression, operand), alike)
     args = (composition, tuple(values), others, made.numbers, outs)
-    return _Epilogue(node, node_of(_COMPOSED, node, between, args), {producer, *views})
+    return _Epilogue(node, _composed(producer, node, between, args), {producer, *views})
 
 
 def is_free(node: Node) -> bool:

@@ -34,7 +34,13 @@ INDEX_ADD = Kernel.load("indexing/index_add")
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 
-@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op(
+    "aten.embedding.default",
+    "aten::embedding.out",
+    gathers=("indices", "weight"),
+    rows=gathered_rows("indices"),
+    epilogues=True,
+)
 def embedding(
     weight: LiveTensor, indices: LiveTensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:

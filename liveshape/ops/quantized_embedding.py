@@ -13,9 +13,15 @@ from liveshape.ops.registry import op
 from liveshape.ops.row_rules import gathered_rows
 
 QUANTIZED_EMBEDDING = Kernel.load("quantization/embedding")
+# What all of these are to others.
+OF_TABLE: dict[str, Any] = {
+    "gathers": ("indices", "weight"),
+    "rows": gathered_rows("indices"),
+    "epilogues": True,
+}
 
 
-@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op("et_vk.embedding_q4gsw.default", **OF_TABLE)
 def embedding_q4gsw(
     weight: LiveTensor,
     scales: LiveTensor,
@@ -31,8 +37,7 @@ def embedding_q4gsw(
 @op(
     "quantized_decomposed.embedding_4bit.dtype",
     "quantized_decomposed::embedding_4bit.dtype_out",
-    gathers=("indices", "weight"),
-    rows=gathered_rows("indices"),
+    **OF_TABLE,
 )
 def embedding_4bit(
     weight: LiveTensor,
@@ -48,7 +53,7 @@ def embedding_4bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 4, HIGH_FIRST=True)
 
 
-@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op("quantized_decomposed::embedding_4bit.out", **OF_TABLE)
 def embedding_4bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -64,8 +69,7 @@ def embedding_4bit_out(
 @op(
     "quantized_decomposed.embedding_2bit.dtype",
     "quantized_decomposed::embedding_2bit.dtype_out",
-    gathers=("indices", "weight"),
-    rows=gathered_rows("indices"),
+    **OF_TABLE,
 )
 def embedding_2bit(
     weight: LiveTensor,
@@ -81,7 +85,7 @@ def embedding_2bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 2)
 
 
-@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op("quantized_decomposed::embedding_2bit.out", **OF_TABLE)
 def embedding_2bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -97,8 +101,7 @@ def embedding_2bit_out(
 @op(
     "quantized_decomposed.embedding_byte.dtype",
     "quantized_decomposed::embedding_byte.dtype_out",
-    gathers=("indices", "weight"),
-    rows=gathered_rows("indices"),
+    **OF_TABLE,
 )
 def embedding_byte(
     weight: LiveTensor,
@@ -114,7 +117,7 @@ def embedding_byte(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 8)
 
 
-@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op("quantized_decomposed::embedding_byte.out", **OF_TABLE)
 def embedding_byte_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -127,7 +130,7 @@ def embedding_byte_out(
     yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
 
 
-@op("liveshape.embedding_with_minima", gathers=("indices", "weight"), rows=gathered_rows("indices"))
+@op("liveshape.embedding_with_minima", **OF_TABLE)
 def embedding_with_minima(
     weight: LiveTensor,
     scales: LiveTensor,

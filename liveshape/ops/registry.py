@@ -93,7 +93,7 @@ class Op:
             reads_data=self.reads_data or self._counts(read),
             control=self.control,
             mutates=self.mutates,
-            gathers=self.gathers,
+            gathers=None if self.gathers is None else ((self.gathers[0],), (self.gathers[1],)),
             parameters=tuple(parameter.name for parameter in self.parameters),
             traits=self.traits,
             sources=sources,

@@ -261,8 +261,8 @@ def _index_limits(graph: Graph, memory: MemoryPlan) -> dict[Tensor, int]:
     }
     found: dict[Tensor, int] = {}
     for node in graph.nodes:
-        if node.gathers is not None:
-            ids, table = (node.args[place] for place in node.gathers)
+        if (gathered := node.gathered(node.args)) is not None:
+            ids, table = gathered
             value = given.get(memory.storages[ids])
             if value is not None and table.constant is not None:
                 found[value] = min(table.max_shape[0], found.get(value, table.max_shape[0]))

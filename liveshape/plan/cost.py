@@ -67,8 +67,8 @@ def _read(node: LiveNode, tensor: LiveTensor) -> int:
     if axis is not None and cache is not None and cache.start is not None:
         start = _named(node)[cache.start]
         return _rows(tensor, axis, _new_rows(node, axis) + (0 if isinstance(start, LiveTensor) else start))
-    if node.node.gathers is not None:
-        ids, table = (node.args[place] for place in node.node.gathers)
+    if (gathered := node.node.gathered(node.args)) is not None:
+        ids, table = gathered
         # The scales of a table have its rows.
         if tensor.rank == 2 and tensor.shape[0] == table.shape[0]:
             return _rows(tensor, 0, ids.numel)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from liveshape.device.backends import open_device
+from liveshape.errors import InputError
 from liveshape.lower.lowering import optimized
 from liveshape.run.arrays import as_array
 from tests.support.chains import Chain, executor_of
@@ -111,4 +112,48 @@ def check(chain: Chain, result: Any, inputs: list[Any], torchs: Callable[..., An
         want = torchs(*map(torch.from_numpy, given)).numpy()
         tolerance = 2e-3 if got.dtype == np.float16 else 2e-6
         np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=str(rows))
+    executor.close()
+
+
+TABLES = {  # an operator, its arguments between the table and the ids, and behind these, and the table that it means
+    "aten.embedding.default": ((), (-1, False, False), lambda table: table.astype(np.float32)),
+    "et_vk.embedding_q4gsw.default": ("scales", (False,), lambda table: _nibbles(table) / 2),
+    "quantized_decomposed.embedding_byte.dtype": ("zeros", (None,), lambda table: table.astype(np.float32) / 2),
+}
+
+
+def _nibbles(table: Any) -> Any:
+    return np.stack((table >> 4, table & 15), -1).reshape(len(table), -1).astype(np.float32) - 8
+
+
+@pytest.mark.parametrize("operator", TABLES)
+@pytest.mark.parametrize("width", [12, 6])
+def test_rows_of_tables_are_added_where_they_are_gathered(operator: str, width: int) -> None:
+    """Words and positions of a decoder, scaled: two gathers, one of which adds. Ids beyond the table are an error."""
+    between, behind, meaning = TABLES[operator]
+    random, chain = np.random.default_rng(0), Chain()
+    ids, places = chain.input((2, MAX), "int64"), chain.input((MAX,), "int64")
+    nibbles = operator.startswith("et_vk")
+    kind = np.float32 if operator.startswith("aten") else np.uint8 if nibbles else np.int8
+    table = random.integers(0, 100, (50, width // 2 if nibbles else width)).astype(kind)
+    words, positions = chain.constant(table), random.standard_normal((MAX, width)).astype(np.float32)
+    scales = chain.constant(np.full((50, 1), 0.5, np.float32))
+    more = {"scales": (scales, width), "zeros": (scales, None, -128, 127), (): ()}[between]
+    shape = (2, MAX, width)
+    word = chain.node(operator, words, *more, ids, *behind, chain.tensor(shape))
+    scaled = chain.node("aten.mul.Scalar", word, 3.0, chain.tensor(shape))
+    place = chain.node(
+        "aten.embedding.default", chain.constant(positions), places, -1, False, False, chain.tensor(shape[1:])
+    )
+    total = chain.node("aten.add.Tensor", scaled, place, 1, chain.tensor(shape))
+    graph = optimized(chain.graph(total), open_device().limits)
+    assert len(graph.nodes) == 2
+    executor = executor_of(graph, open_device())
+    for rows in SIZES:
+        picked, order = random.integers(0, 50, (2, rows)), random.permutation(rows)
+        executor.poison()
+        (got,) = executor.execute([picked, order])
+        np.testing.assert_array_equal(got, meaning(table)[picked] * np.float32(3) + positions[order])
+    with pytest.raises(InputError, match="50"):
+        executor.execute([np.full((2, 3), 50), np.arange(3)])
     executor.close()

@@ -139,8 +139,8 @@ class _Resize:
             self._check_constants(node)
         elif node.traits.role is Role.SLICE:
             self._check_slice(node)
-        elif node.gathers is not None and node.args[node.gathers[0]] in self.position_dependent:
-            self._check_table(node, node.args[node.gathers[1]], 0)
+        elif (gathered := node.gathered(node.args)) is not None and gathered[0] in self.position_dependent:
+            self._check_table(node, gathered[1], 0)
         elif not node.traits.any_size:
             raise UnsupportedError(f"{node.label} may not be right at other positions")
         for value in node.outputs:

@@ -1,6 +1,7 @@
 // out[pick, :] = the row index[pick] of a table of integers of BITS bits, some to a byte, less the zero points of its
 // groups and times their scales, or times these and more by the minima of its groups; an index outside of the table
 // gives `invalid` and reads nothing.
+// composable: each element is stored once.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 64;
