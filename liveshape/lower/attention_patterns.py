@@ -124,7 +124,9 @@ class _Spelling:
             for scores, mask in (node.args[:2], node.args[1::-1]):
                 if isinstance(mask, Tensor) and isinstance(scores, Tensor) and self._from_product(scores):
                     met = self._added(mask, node.args[-1], known)
-                    return None if met is None else self._walked(scores, met)
+                    found = None if met is None else self._walked(scores, met)
+                    if found is not None:
+                        return found  # else both come from products, as a bias of places may
             return None
         if known.scale != 1:
             return None
@@ -171,13 +173,24 @@ class _Spelling:
         return replace(found, bias=known.mask, biased=known.shaped)
 
     def _from_product(self, tensor: Tensor) -> bool:
-        """Whether a tensor is scores of a product, and not what is added to them."""
-        node = self._maker(tensor)
-        while node is not None and node.name not in MATRIX_PRODUCTS | ADDED_PRODUCTS:
-            known = self._passes(node) or node.name in ADDITIONS | MULTIPLICATIONS | DIVISIONS | MASKED_FILLS
-            first = node.args[1 if node.name in WHERES else 0]
-            node = self._maker(first) if (known or node.name in WHERES) and isinstance(first, Tensor) else None
-        return node is not None
+        """Whether a tensor is scores of a product, and not what is added to them: either may come first."""
+        left: list[Any] = [tensor]
+        seen: set[Any] = set()
+        while left:
+            each = left.pop()
+            node = self._maker(each) if isinstance(each, Tensor) and each not in seen else None
+            seen.add(each)
+            if node is None:
+                continue
+            if node.name in MATRIX_PRODUCTS | ADDED_PRODUCTS:
+                return True
+            if node.name in ADDITIONS:
+                left += node.args[:2]
+            elif node.name in WHERES:
+                left.append(node.args[1])
+            elif self._passes(node) or node.name in MULTIPLICATIONS | DIVISIONS | MASKED_FILLS:
+                left.append(node.args[0])
+        return False
 
     def _guarded(self, node: Node) -> tuple[Tensor, Tensor] | None:
         """The shares and the scores of where(all(scores == -inf), 0, shares)."""

@@ -16,6 +16,7 @@ from liveshape.lower.image_sizes import image_sizes
 from liveshape.lower.pattern_operators import (
     ADDED_PRODUCTS,
     ARANGE,
+    CONCATENATIONS,
     EXPANDS,
     LAYER_NORMS,
     MATRIX_PRODUCTS,
@@ -216,6 +217,8 @@ class LiveSizes:
             return self._sliced(x, node)
         if node.name in SPLITS:
             return self._split(x, node, tensor)
+        if node.name in CONCATENATIONS:
+            return self._concatenated(node.args[0], node.args[1], tensor)
         if node.name in MATRIX_PRODUCTS:
             return self._multiplied(x, node.args[1])
         if node.name in ADDED_PRODUCTS:
@@ -303,6 +306,22 @@ class LiveSizes:
             return _without(sizes, axis)
         return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
 
+    def _concatenated(self, parts: tuple[Tensor, ...], dim: int, tensor: Tensor) -> Sizes | None:
+        """Sizes that all parts have, and the sum of those along a dimension where it is a number."""
+        axis = axis_of(dim, tensor.rank)
+        if any(part.rank != tensor.rank for part in parts):
+            return None
+        sums = [self.of(part)[axis].fixed for part in parts]
+        met = self._met(
+            [(_without(self.of(part), axis), _without(part.max_shape, axis)) for part in parts], tensor.rank - 1
+        )
+        if met is None:
+            return None
+        whole = (
+            self._unknown(tensor)[axis] if None in sums else LiveSize(sum(each for each in sums if each is not None))
+        )
+        return (*met[:axis], whole, *met[axis:])
+
     def _multiplied(self, x: Tensor, other: Tensor) -> Sizes | None:
         """Matrices of both, in as many batches as both have."""
         if not x.rank == other.rank > 1:
@@ -374,5 +393,5 @@ def transposed(values: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
     return tuple(values[order.get(axis, axis)] for axis in range(len(values)))
 
 
-def _without(sizes: Sizes, axis: int) -> Sizes:
+def _without(sizes: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
     return sizes[:axis] + sizes[axis + 1 :]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from liveshape.check.meanings.meaning_table import MEANINGS
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.lower.fusion import fuse
+from tests.support.attention_modules import KINDS, MultiHead
 from tests.support.chains import executor_of
+from tests.support.model_attention import MODELS
 from tests.support.movements import Movements
 
 BATCH, ROWS, KEYS, HEADS = 3, 21, 13, 4
@@ -239,6 +242,44 @@ def hidden_then_biased(chain: Spelled) -> Tensor:
     return chain.merged(chain.mixed(chain.softmax(scores), v))
 
 
+def units_of(chain: Spelled, place: int) -> Tensor:
+    """An operand with batches and heads as one dimension."""
+    size = chain.value_size if place == 2 else chain.size
+    return chain.together(chain.split(place), chain.keys if place else chain.rows, size)
+
+
+def units_with_masks(chain: Spelled) -> Tensor:
+    """Bloom and BART: products of units, what is added to units, and a mask that is added to a view of four."""
+    q, k, v = (units_of(chain, place) for place in range(3))
+    scores = chain.scaled(chain.product(q, chain.permute(k, 0, 2, 1)), chain.scale)
+    if chain.bias is not None:
+        scores = chain.broadcast("aten.add.Tensor", chain.bias, scores, 1)
+    four = chain.view(scores, chain.batch, HEADS, chain.rows, chain.keys)
+    shares = chain.softmax(
+        chain.together(chain.broadcast("aten.add.Tensor", four, chain.mask, 1), chain.rows, chain.keys)
+    )
+    return chain.merged(chain.product(shares, v))
+
+
+def shared(chain: Spelled) -> Tensor:
+    """Falcon: the product repeats the one head of keys and values."""
+    q, k, v = (chain.split(place, 1 if place else HEADS) for place in range(3))
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), 1 / math.sqrt(chain.size), "aten.mul.Scalar")
+    return chain.merged(chain.mixed(chain.softmax(chain.broadcast("aten.add.Tensor", scores, chain.mask, 1)), v))
+
+
+def divided_twice(chain: Spelled) -> Tensor:
+    """GPT-2: divided by the root of the size and by the number of the layer, then a causal mask."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scores(q, chain.permute(k, 0, 1, 3, 2))
+    for number in (math.sqrt(chain.size), 2.0):
+        divisor = chain.constant(np.full((), number, np.float32))
+        scores = chain.broadcast("aten.div.Tensor", scores, divisor)
+    hidden = chain.constant(np.full((), chain.case.masked, np.float32))
+    scores = chain.broadcast("aten.where.self", chain.mask, scores, hidden)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
 WINDOWS, WINDOW_HEADS = 2, 2  # together the heads of the golden
 
 
@@ -315,7 +356,7 @@ SPELLINGS = {
     "sdpa of odd heads": Spelling("the same, heads of 6", sdpa, size=6),
     "sdpa of one member": Spelling("the same, a batch of one", sdpa, batch=1),
     "eager of one member": Spelling("eager_attention_forward of a batch of one", eager, nan=True, key_heads=2, batch=1),
-    "sdpa, causal": Spelling("the same, is_causal=True", sdpa, dtype="bool", causal=True),
+    "sdpa that is causal": Spelling("the same, is_causal=True", sdpa, dtype="bool", causal=True),
     "sdpa with a mask of booleans": Spelling("the same, where(mask, 0, -inf)", sdpa, ("b", "1", "1", "k"), "bool"),
     "sdpa of large heads": Spelling("the same, heads of 144", sdpa, size=144),
     "sdpa with a mask of keys": Spelling("the same, a mask added", sdpa, ("b", "1", "1", "k")),
@@ -355,6 +396,15 @@ SPELLINGS = {
     ),
     "sdpa of heads of 256": Spelling("the same, heads of 256", sdpa, ("b", "1", "1", "k"), size=256),
     "sdpa of heads of 512": Spelling("the same, heads of 512", sdpa, size=512),
+    "units with a mask": Spelling("BART: bmm of units", units_with_masks, ("b", "1", "1", "k"), nan=True),
+    "units with alibi and a mask": Spelling(
+        "Bloom: baddbmm of alibi, decomposed", units_with_masks, ("b", "1", "r", "k"), nan=True, bias=("u", "1", "k")
+    ),
+    "one head of keys in a product": Spelling("Falcon", shared, ("b", "1", "1", "k"), nan=True, key_heads=1),
+    "divided twice": Spelling(
+        "GPT-2: scale_attn_by_inverse_layer_idx", divided_twice, ("1", "1", "r", "k"), "bool", masked=LEAST,
+        scale=8**-0.5 / 2,
+    ),
     "processor": Spelling("diffusers: AttnProcessor.get_attention_scores", processor, nan=True),
 }  # fmt: skip
 
@@ -372,12 +422,13 @@ def golden(case: Spelling, operands: list[Any], mask: Any, bias: Any = None) -> 
     scores = q @ k.transpose(2, 3) * (case.size**-0.5 if case.scale is None else case.scale)
     if bias is not None:
         added = torch.from_numpy(bias).double()
+        added = added.reshape(batch, HEADS, 1, -1) if case.bias[0] == "u" else added
         scores = scores + (added.repeat(WINDOWS, 1, 1) if case.bias[0] == "g" else added)
     if mask is not None:
         seen = torch.from_numpy(mask)
         seen = seen.repeat_interleave(WINDOW_HEADS, 0) if case.mask[0] == "w" else seen
         seen = seen.reshape(batch, HEADS, *mask.shape[1:]) if case.mask[0] == "u" else seen
-        hidden = ~seen if case.write in (divided, sdpa) and seen.dtype == torch.bool else seen
+        hidden = ~seen if case.write in (divided, divided_twice, sdpa) and seen.dtype == torch.bool else seen
         scores = scores.masked_fill(hidden, case.masked) if seen.dtype == torch.bool else scores + seen.double()
     if case.causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), INFINITE)
@@ -504,11 +555,87 @@ def along_rows(chain: Spelled) -> Tensor:
     return chain.merged(chain.mixed(shares, v))
 
 
-@pytest.mark.parametrize("write", [masked_before_scaled, guarded_by_others, along_rows])
-def test_what_is_nearly_attention_stays(write: Any) -> None:
-    case = Spelling("", write, ("b", "1", "1", "k"))
+def capped(chain: Spelled) -> Tensor:
+    """Gemma 2."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.scale / 50)
+    bounded = chain.scaled(chain.node("aten.tanh.default", scores, chain.tensor(scores.max_shape)), 50.0)
+    return chain.merged(chain.mixed(chain.softmax(chain.broadcast("aten.add.Tensor", bounded, chain.mask, 1)), v))
+
+
+def with_sinks(chain: Spelled) -> Tensor:
+    """gpt-oss: a score of each head that has no value, and the largest score subtracted."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scaled(chain.scores(q, chain.permute(k, 0, 1, 3, 2)), chain.scale)
+    sinks = chain.expand(chain.constant(np.ones((1, HEADS, 1, 1), np.float32)), chain.batch, HEADS, chain.rows, 1)
+    wide = (*scores.max_shape[:-1], KEYS + 1)
+    whole = chain.node("aten.cat.default", (scores, sinks), -1, chain.tensor(wide))
+    most = chain.node("aten.amax.default", whole, (-1,), True, chain.tensor((*wide[:-1], 1)))
+    shares = chain.softmax(chain.broadcast("aten.sub.Tensor", whole, most, 1))
+    return chain.merged(chain.mixed(chain.slice(shares, 3, 0, -1), v))
+
+
+def scaled_by_heads(chain: Spelled) -> Tensor:
+    """Swin v2: a learned scale of each head."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scales = chain.input((HEADS, 1, 1))
+    scores = chain.broadcast("aten.mul.Tensor", chain.scores(q, chain.permute(k, 0, 1, 3, 2)), scales)
+    return chain.merged(chain.mixed(chain.softmax(scores), v))
+
+
+def hidden_then_masked(chain: Spelled) -> Tensor:
+    """GPT-2 with padding: the least number, and a mask of padding added to it."""
+    q, k, v = (chain.split(place) for place in range(3))
+    scores = chain.scores(q, chain.permute(k, 0, 1, 3, 2))
+    below = chain.input((ROWS, KEYS), "bool")
+    scores = chain.broadcast("aten.where.self", below, scores, chain.constant(np.full((), LEAST, np.float32)))
+    return chain.merged(chain.mixed(chain.softmax(chain.broadcast("aten.add.Tensor", scores, chain.mask, 1)), v))
+
+
+def heads_left_out(chain: Spelled) -> Tensor:
+    """head_mask: weights are multiplied before the values are."""
+    q, k, v = (chain.split(place) for place in range(3))
+    shares = chain.softmax(chain.scores(q, chain.permute(k, 0, 1, 3, 2)))
+    kept = chain.input((1, HEADS, 1, 1))
+    return chain.merged(chain.mixed(chain.broadcast("aten.mul.Tensor", shares, kept), v))
+
+
+NEARLY = {
+    "scores within a bound": capped,
+    "sinks": with_sinks,
+    "a scale of each head": scaled_by_heads,
+    "a mask that is scaled with the scores": masked_before_scaled,
+    "the least number, then a mask": hidden_then_masked,
+    "a factor of the weights": heads_left_out,
+    "a guard of other scores": guarded_by_others,
+    "softmax along rows": along_rows,
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_what_is_nearly_attention_stays(name: str) -> None:
+    case = Spelling("", NEARLY[name], ("b", "1", "1", "k"))
     chain = Spelled(case)
-    assert "liveshape.attention" not in kinds_of(case, chain, write(chain))
+    assert "liveshape.attention" not in kinds_of(case, chain, NEARLY[name](chain))
+
+
+def table_of(title: str) -> list[list[str]]:
+    """The cells of the table under a title of docs/attention.md."""
+    page = (Path(__file__).parents[2] / "docs/attention.md").read_text(encoding="utf-8")
+    section = page.split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+def test_the_list_of_spellings_is_what_is_tested() -> None:
+    known = set(SPELLINGS) | {kind.__name__ for kind in (*KINDS, *MODELS, MultiHead)}
+    rows = table_of("One operator")
+    named = [name for row in rows for name in row[2].split(", ")]
+    assert set(named) == known, set(named) ^ known
+    assert len(named) == len(set(named))
+    assert all(len(row) == 3 and row[0] and row[1] for row in rows)
+    others = [row[2] for row in table_of("Not one operator, because")]
+    assert sorted(others) == sorted(NEARLY | {"test_scores_that_something_else_reads_are_kept": None})
 
 
 def test_keys_that_are_written_in_between_are_copied_before() -> None:
