@@ -26,6 +26,7 @@ from liveshape.lower.pattern_operators import (
     REDUCTIONS,
     SCALAR_PRODUCTS,
     SCALAR_QUOTIENTS,
+    SCALAR_SUMS,
     SELECTS,
     SLICES,
     SPLITS,
@@ -95,6 +96,7 @@ class LiveSizes:
     def __init__(self, graph: Graph, *, met: bool = False) -> None:
         self._graph, self._are_met = graph, met
         self._symbols: dict[Any, int] = {}
+        self._summands: dict[int, list[LiveSize]] = {}  # of symbols that are sums
         self._asked: set[int] = set()  # sizes that the program asks for
         self._sizes: dict[Tensor, Sizes] = {}
         self._scalars: dict[Value, LiveSize] = {}
@@ -102,7 +104,7 @@ class LiveSizes:
         self._read()
         if not graph.controls and (equal := self._equalities()):
             self._same = equal
-            self._sizes, self._scalars, self._asked = {}, {}, set()
+            self._sizes, self._scalars, self._asked, self._summands = {}, {}, set(), {}
             self._read()
 
     def _read(self) -> None:
@@ -307,20 +309,28 @@ class LiveSizes:
         return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
 
     def _concatenated(self, parts: tuple[Tensor, ...], dim: int, tensor: Tensor) -> Sizes | None:
-        """Sizes that all parts have, and the sum of those along a dimension where it is a number."""
+        """Sizes that all parts have, and their sum along a dimension."""
         axis = axis_of(dim, tensor.rank)
         if any(part.rank != tensor.rank for part in parts):
             return None
-        sums = [self.of(part)[axis].fixed for part in parts]
-        met = self._met(
-            [(_without(self.of(part), axis), _without(part.max_shape, axis)) for part in parts], tensor.rank - 1
-        )
-        if met is None:
-            return None
-        whole = (
-            self._unknown(tensor)[axis] if None in sums else LiveSize(sum(each for each in sums if each is not None))
-        )
-        return (*met[:axis], whole, *met[axis:])
+        rest = [(_without(self.of(part), axis), _without(part.max_shape, axis)) for part in parts]
+        met = self._met(rest, tensor.rank - 1)
+        return None if met is None else (*met[:axis], self._sum([self.of(part)[axis] for part in parts]), *met[axis:])
+
+    def _sum(self, sizes: list[LiveSize]) -> LiveSize:
+        """A number where all are; else a symbol, the same one for the same summands in any order."""
+        summands: list[LiveSize] = []
+        for size in sizes:
+            known = self._summands.get(size.symbols[0]) if size.factor == 1 and len(size.symbols) == 1 else None
+            summands += known or [size]
+        numbers = sum(size.factor for size in summands if not size.symbols)
+        live = sorted(size for size in summands if size.symbols)
+        if not live or (len(live) == 1 and not numbers):
+            return live[0] if live else LiveSize(numbers)
+        whole = [*live, LiveSize(numbers)] if numbers else live
+        found = self._symbol(("sum", *whole))
+        self._summands[found.symbols[0]] = whole
+        return found
 
     def _multiplied(self, x: Tensor, other: Tensor) -> Sizes | None:
         """Matrices of both, in as many batches as both have."""
@@ -360,7 +370,7 @@ class LiveSizes:
         return sum(symbol not in self._asked for symbol in size.symbols) * 2 + bool(size.symbols)
 
     def _computed(self, scalar: SymInt) -> LiveSize:
-        """What a live scalar is computed from: sizes, and products and quotients of scalars."""
+        """What a live scalar is computed from: sizes, and sums, products and quotients of scalars."""
         node = self._producer(scalar)
         if node is None or node.control:
             return self._symbol(scalar)
@@ -373,6 +383,8 @@ class LiveSizes:
             left, right = (self.of_scalar(each) for each in node.args[:2])
             result = left.times(right) if node.name in SCALAR_PRODUCTS else left.over(right)
             return self._symbol(scalar) if result is None else result
+        if node.name in SCALAR_SUMS:
+            return self._sum([self.of_scalar(each) for each in node.args[:2]])
         return self._symbol(scalar)
 
 

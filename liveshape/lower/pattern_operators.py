@@ -122,6 +122,7 @@ FILLED = spelled("full_like", "zeros_like", "full", "zeros", "scalar_tensor")
 ADDED_PRODUCTS = spelled("baddbmm")
 SPELLED_ATTENTION = "liveshape.attention"
 # Of live scalars
+SCALAR_SUMS = frozenset({"add", "executorch_prim::add.Scalar"})
 SCALAR_PRODUCTS = frozenset({"mul", "executorch_prim::mul.Scalar"})
 SCALAR_QUOTIENTS = frozenset({"floordiv", "executorch_prim::floordiv.Scalar", "executorch_prim::floordiv.int"})
 
