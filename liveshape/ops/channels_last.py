@@ -19,7 +19,7 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
 from liveshape.ops.matrix_convolution import Gemm, half_weight
-from liveshape.ops.matrix_heuristics import MAX_FLOAT_SPLITS, MAX_MATRIX_SUMS, float_matrix_tiles, halving_threads
+from liveshape.ops.matrix_heuristics import MAX_FLOAT_SPLITS, MAX_MATRIX_SUMS, halving_threads, pixel_matrix_tiles
 from liveshape.ops.normalization import check_affine
 from liveshape.ops.operations import convolved
 from liveshape.ops.pointwise import Build, Term, pointwise
@@ -95,7 +95,7 @@ def convolution(
     factors: LiveTensor = yield Prepacked(weight, "float32", (rows,))
     yield Prepack(half_weight(weight, halves, factors, gemm, limits))
     sums: LiveTensor = yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))
-    tiles, splits = float_matrix_tiles(1, gemm.columns, rows, gemm.depth, limits)
+    tiles, splits = pixel_matrix_tiles(gemm.columns, rows, gemm.depth, limits)
     values = {
         "batch": 1,
         "rows": gemm.columns,
@@ -109,18 +109,20 @@ def convolution(
         "padding": (0, *pads),
         "dilation": (1, *gaps),
         "PIXELS": taps == prod(steps) == 1 and not any(pads),
+        "WHOLE_STEPS": gemm.depth % (tiles["BLOCKS_DEEP"] * tiles["MATRIX_DEPTH"]) == 0,
         **tiles,
     }
     # An absent bias still needs a buffer in its place; the factors are there and only read.
     addend, fours = factors if bias is None else bias, rows % 4 == 0
-    read = (x, halves, addend, factors)
+    read = (addend, factors, x, halves)
     if splits == 1:
         yield TILES[fours](out, *read, **values, BIAS=bias is not None)
         return
     yield TILES[fours](sums, *read, **values)
-    count = out.numel // (4 if fours else 1)
+    at_once = 4 if fours else 1
+    count, channels = out.numel // at_once, rows // at_once
     yield COMBINE[fours](
-        out, sums, addend, count=count, splits=splits, channels=rows, BIAS=bias is not None, threads=count
+        out, sums, addend, count=count, splits=splits, channels=channels, BIAS=bias is not None, threads=count
     )
 
 

@@ -16,6 +16,7 @@ MATRIX_THREADS, MATRIX_SUBGROUPS = 128, 4  # of a workgroup, at most
 MATRIX_TILE_BYTES = 20992  # of workgroup memory: two factors of 128 by 32 halves, padded, and a float a thread
 LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
 LARGE_TILES = 190  # that large tiles are, at least: 4,096 x 768 x 768 has 192, in 163 Tflop/s for 147
+NARROW_TILE = 16  # columns, of pixels that have so few channels
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
 MATRIX_SPLIT_DEPTH = 256  # of each split, at least
 FLOAT_SPLIT_DEPTH = 768  # of floats: below it another dispatch costs more than what is done meanwhile
@@ -106,6 +107,19 @@ def float_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: 
     return tiles | {"groups": tiles["groups"] * splits}, splits
 
 
+def pixel_matrix_tiles(pixels: int, channels: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of a convolution with its channels last, whose rows are pixels, and split-K.
+
+    As wide as there are channels, where these are few: a tile of 128 would compute twice as much as 64 need.
+    """
+    across = next((each for each in (NARROW_TILE, LOW_TILE, SMALL_TILE) if channels <= each), None)
+    tall = ceil_div(pixels, LARGE_TILE)
+    if across is None or not limits.has_many_threads or tall < MULTIPROCESSORS:
+        return float_matrix_tiles(1, pixels, channels, depth, limits)
+    step = DEEP_STEP if across == NARROW_TILE else MATRIX_STEP
+    return tile_constants(LARGE_TILE, across, step, limits) | {"groups": tall}, 1
+
+
 def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
     """Tiles of a product of floats, and split-K; what a step has beyond the depth is zeros.
 
@@ -162,7 +176,10 @@ def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str
     assert shape is not None
     step_bytes = step * ITEM_BYTES["float16"]
     lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
-    threads, subgroups_down = matrix_threads(limits), min(subgroups, 2) if down > LOW_TILE else 1
+    threads, subgroups_down = matrix_threads(limits), 1
+    # Blocks of a subgroup are as square as can be, since it loads as many matrices as they have rows and columns.
+    while subgroups_down < subgroups and down // subgroups_down > across // (subgroups // subgroups_down):
+        subgroups_down *= 2
     return {
         "WG": threads,
         "LANES": lanes,

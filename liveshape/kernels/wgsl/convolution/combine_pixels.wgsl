@@ -9,16 +9,17 @@ override BIAS: bool = false;
 struct Params {
     count: u32, // of what is stored at once
     splits: u32,
-    channels: u32,
+    channels: u32, // in fours where these are stored at once
 }
 #if STORES == fours
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read> sums: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> bias: array<vec4<TBias>>;
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
-#endif
 @group(0) @binding(2) var<storage, read> bias: array<TBias>;
+#endif
 @group(0) @binding(3) var<uniform> params: Params;
 
 fn each(i: u32) {
@@ -28,10 +29,7 @@ fn each(i: u32) {
     }
 #if STORES == fours
     if (BIAS) {
-        let channel = 4u * i % params.channels;
-        total += vec4<f32>(
-            f32(bias[channel]), f32(bias[channel + 1u]), f32(bias[channel + 2u]), f32(bias[channel + 3u]),
-        );
+        total += vec4<f32>(bias[i % params.channels]);
     }
     out[i] = vec4<TOut>(total);
 #else

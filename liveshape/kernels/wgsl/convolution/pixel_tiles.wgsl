@@ -10,6 +10,7 @@
 override WG: u32 = 128;
 override BIAS: bool = false;
 override PIXELS: bool = false; // a window is the pixel itself
+override WHOLE_STEPS: bool = false; // whether no step reaches beyond the depth
 
 struct Params {
     batch: u32, // one: rows are of all images
@@ -21,54 +22,64 @@ struct Params {
 }
 #if STORES == fours
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
+@group(0) @binding(1) var<storage, read> bias: array<vec4<TBias>>;
+@group(0) @binding(2) var<storage, read> factors: array<vec4<f32>>; // of output channels
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(1) var<storage, read> bias: array<TBias>;
+@group(0) @binding(2) var<storage, read> factors: array<f32>;
 #endif
-@group(0) @binding(1) var<storage, read> image: array<vec4<f16>>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> bias: array<TBias>;
-@group(0) @binding(4) var<storage, read> factors: array<f32>; // of output channels
+// words image
+@group(0) @binding(3) var<storage, read> image: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read> weight: array<vec4<u32>>;
 @group(0) @binding(5) var<uniform> params: Params;
 
 #include common/matrix_tiles
 #include common/matrix_grid
 #include common/quotient
 
-// A place of the depth: which one it is, where its tap lies in a window, and its vector of channels.
+// A place of the depth: which one it is, where its tap lies in a window, and how far its vector of channels is from the
+// first one of that window.
 struct Depth {
     eight: u32,
-    tap: vec2<i32>,
-    channels: u32,
+    tap: vec2<u32>,
+    distance: u32,
 }
 
-// Where the window of a pixel begins, and its image.
+// Where the window of a pixel begins, and the vector there. Places before the first are very large ones, of which sums
+// are right, as they wrap around.
 struct Window {
-    first: vec2<i32>,
-    image: u32,
+    first: vec2<u32>,
+    vector: u32,
 }
 
 fn depth_vectors() -> u32 {
     return params.kernel.w * params.eights;
 }
 
+fn vector_of(pixel: vec2<u32>) -> u32 {
+    return (pixel.x * params.extents.z + pixel.y) * params.eights;
+}
+
 fn depth_at(eight: u32) -> Depth {
     if (PIXELS) {
-        return Depth(eight, vec2<i32>(), eight);
+        return Depth(eight, vec2<u32>(), eight);
     }
     let tap = quotient(eight, params.eights);
     let along = quotient(tap, params.kernel.z);
-    let place = vec2<u32>(along, tap - along * params.kernel.z);
-    return Depth(eight, vec2<i32>(place * params.dilation.yz), eight - tap * params.eights);
+    let place = vec2<u32>(along, tap - along * params.kernel.z) * params.dilation.yz;
+    return Depth(eight, place, vector_of(place) + eight - tap * params.eights);
 }
 
 fn row_start(row: u32) -> Window {
     if (PIXELS) {
-        return Window(vec2<i32>(), row);
+        return Window(vec2<u32>(), row * params.eights);
     }
     let line = row / params.outputs.z;
     let image = line / params.outputs.y;
     let pixel = vec2<u32>(line - image * params.outputs.y, row - line * params.outputs.z);
-    return Window(vec2<i32>(pixel * params.stride.yz) - vec2<i32>(params.padding.yz), image);
+    let first = pixel * params.stride.yz - params.padding.yz;
+    return Window(first, image * params.extents.w * params.eights + vector_of(first));
 }
 
 fn column_start(column: u32) -> u32 {
@@ -76,49 +87,38 @@ fn column_start(column: u32) -> u32 {
 }
 
 fn row_vector(window: Window, depth: Depth) -> vec4<u32> {
-    var pixel = window.image;
-    if (!PIXELS) {
-        // A negative index is a very large one.
-        let at = vec2<u32>(window.first + depth.tap);
-        if (any(at >= params.extents.yz)) {
-            return vec4<u32>();
-        }
-        pixel = (window.image * params.extents.y + at.x) * params.extents.z + at.y;
-    }
-    if (depth.eight >= depth_vectors()) {
+    if (!PIXELS && any(window.first + depth.tap >= params.extents.yz)) {
         return vec4<u32>();
     }
-    let place = 2u * (pixel * params.eights + depth.channels);
-    return vec4<u32>(bitcast<vec2<u32>>(image[place]), bitcast<vec2<u32>>(image[place + 1u]));
+    if (!WHOLE_STEPS && depth.eight >= depth_vectors()) {
+        return vec4<u32>();
+    }
+    return image[window.vector + depth.distance];
 }
 
 fn column_vector(start: u32, depth: Depth) -> vec4<u32> {
-    if (depth.eight >= depth_vectors()) {
+    if (!WHOLE_STEPS && depth.eight >= depth_vectors()) {
         return vec4<u32>();
     }
     return weight[start + depth.eight];
 }
 
-fn channel_sum(sum: f32, channel: u32) -> f32 {
-    let value = sum * factors[channel];
-    if (BIAS) {
-        return value + f32(bias[channel]);
-    }
-    return value;
-}
-
+// The sums of four neighbours, given back what their channels were divided by.
 fn store_sums(row: u32, column: u32, four: vec4<f32>) {
     let place = (split * params.rows + row) * params.columns + column;
 #if STORES == fours
-    out[place / 4u] = vec4<TOut>(vec4<f32>(
-        channel_sum(four.x, column),
-        channel_sum(four.y, column + 1u),
-        channel_sum(four.z, column + 2u),
-        channel_sum(four.w, column + 3u),
-    ));
+    var sums = four * factors[column / 4u];
+    if (BIAS) {
+        sums += vec4<f32>(bias[column / 4u]);
+    }
+    out[place / 4u] = vec4<TOut>(sums);
 #else
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
-        out[place + i] = TOut(channel_sum(four[i], column + i));
+        var sum = four[i] * factors[column + i];
+        if (BIAS) {
+            sum += f32(bias[column + i]);
+        }
+        out[place + i] = TOut(sum);
     }
 #endif
 }
