@@ -2,7 +2,8 @@
 anyway, and nothing that the constants of a program permit is beyond the range of float16.
 
 A conversion is put behind what gives such a result, which becomes part of its epilogue; products take the rows as they
-are, and no dispatch makes halves of them. What others read, too, is stored beside its halves.
+are, and no dispatch makes halves of them. What others read, too, is stored beside its halves. What is float32 of halves
+was these before: products take those.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from liveshape.graph.expression import Applied, Expression
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.magnitudes import Magnitudes, Measure
 from liveshape.lower.pattern_operators import LINEAR, POINTWISE, VIEWS
+from liveshape.lower.pointwise_fusion import expression_of
 from liveshape.lower.rewriting import renamed, rewritten, without_orphans
 from liveshape.ops.matrix_products import is_halves_alone
 
 _LARGEST = 60000.0  # of float16 it is 65504: room for what rounding adds
 _HALVED = Expression(("float32",), (), (Applied("copy", (0,), "float16"),))
+WIDENED = Expression(("float16",), (), (Applied("copy", (0,), "float32"),))
 
 
 def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> Graph:
@@ -32,6 +35,7 @@ def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> 
     uses = DefUse(graph)
     magnitudes = Magnitudes(uses, measure)
     halves: dict[Value, Value] = {}  # of tensors that are stored by what computes them, and of views
+    before: set[Value] = set()  # of which there are halves already
     views: set[Node] = set()
     products: set[Node] = set()
     for node in graph.nodes:
@@ -40,9 +44,13 @@ def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> 
         if not stores or not isinstance(out, Tensor) or out.dtype != "float32" or not uses.single_assignment(out):
             continue
         reached = _views_to_products(uses, out, limits)
-        if any(reached.values()) and magnitudes.of(out).largest <= _LARGEST:
+        there = _halves_of(uses, node)
+        if any(reached.values()) and (there is not None or magnitudes.of(out).largest <= _LARGEST):
             read = [out, *(view.args[-1] for view in reached if view is not node)]
             halves |= {each: replace(each, name=f"{each.name} in float16", dtype="float16") for each in read}
+            if there is not None:
+                halves[out] = there
+                before.add(out)
             views |= reached.keys() - {node}
             products.update(*reached.values())
     if not halves:
@@ -54,10 +62,21 @@ def with_half_results(graph: Graph, limits: Limits, measure: Measure | None) -> 
         rows.append((node.index, taken))
         if node in views:
             rows.append((node.index, replace(node, args=renamed(node.args, halves))))
-        elif isinstance(out, Tensor) and out in halves:
+        elif isinstance(out, Tensor) and out in halves and out not in before:
             halved = ops.OPS[POINTWISE].bind(node.index, node.label, (_HALVED, (out,), (), halves[out]), node.sources)
             rows.append((node.index, halved))
-    return without_orphans(rewritten(graph, rows, tuple(halves.values())), products)
+    made = tuple(narrow for wide, narrow in halves.items() if wide not in before)
+    return without_orphans(rewritten(graph, rows, made), products)
+
+
+def _halves_of(uses: DefUse, node: Node) -> Tensor | None:
+    """What a node makes floats of, where that is all it does: halves of the same shape, which nothing writes again."""
+    made = expression_of(node)
+    if made is None or made.expression != WIDENED:
+        return None
+    (x,) = made.tensors
+    same = uses.sizes.of(x) == uses.sizes.of(node.args[-1])
+    return x if same and uses.single_assignment(x) else None
 
 
 def _views_to_products(uses: DefUse, tensor: Tensor, limits: Limits) -> dict[Node, list[Node]]:
@@ -70,16 +89,13 @@ def _views_to_products(uses: DefUse, tensor: Tensor, limits: Limits) -> dict[Nod
         if reader.name in VIEWS and uses.single_assignment(reader.args[-1]):
             behind = _views_to_products(uses, reader.args[-1], limits)
             found |= behind if any(behind.values()) else {}
-        elif rounds(reader, tensor, limits):
+        elif _rounds(reader, tensor, limits):
             found.setdefault(producer, []).append(reader)
     return {producer: found.pop(producer, []), **found}
 
 
-def rounds(node: Node, x: Tensor, limits: Limits) -> bool:
-    """Whether a node is a linear that makes float16 of its rows, and takes such as they are.
-
-    Example: `rounds(node, node.args[0], device.limits)`.
-    """
+def _rounds(node: Node, x: Tensor, limits: Limits) -> bool:
+    """Whether a node is a linear that makes float16 of its rows, and takes such as they are."""
     if node.name not in LINEAR or node.args[0] is not x or x in node.args[1:]:
         return False
     weight, out = node.args[1], node.args[-1]

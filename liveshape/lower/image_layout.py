@@ -20,7 +20,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.expression import Applied, Expression
 from liveshape.graph.traits import Role
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.half_results import rounds
+from liveshape.lower.half_results import WIDENED
 from liveshape.lower.image_chains import (
     EIGHT,
     PIXELS,
@@ -45,13 +45,12 @@ from liveshape.lower.pattern_operators import (
     VIEW,
 )
 from liveshape.lower.pointwise_fusion import expression_of
-from liveshape.lower.rewriting import renamed, rewritten
+from liveshape.lower.rewriting import rewritten
 from liveshape.ops.matrix_heuristics import matrix_shape
 from liveshape.ops.shapes import axis_of, ceil_div
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of dimensions
 _NARROW = Expression(("float32",), (), (Applied("narrow", (0,), "float16"),))
-_WIDEN = Expression(("float16",), (), (Applied("copy", (0,), "float32"),))
 _CLAMP = Expression(("float32",), ("float32", "float32"), (Applied("clamp", (0, 1, 2), "float32"),))
 
 
@@ -64,7 +63,7 @@ def with_channels_last(graph: Graph, limits: Limits) -> Graph:
         return graph
     chains = ImageChains(DefUse(graph), limits)
     chosen = chains.chosen()
-    made = _Rewrite(graph, chosen, chains.between, limits).graph() if chosen else graph
+    made = _Rewrite(graph, chosen, chains.between).graph() if chosen else graph
     return chains.costs.noted_on(made)
 
 
@@ -85,11 +84,10 @@ class _Image:
 class _Rewrite:
     """The nodes of a graph, those that are chosen with their channels last."""
 
-    def __init__(self, graph: Graph, chosen: set[Node], between: dict[Node, Node], limits: Limits) -> None:
-        self._graph, self._chosen, self._uses, self._limits = graph, chosen, DefUse(graph), limits
+    def __init__(self, graph: Graph, chosen: set[Node], between: dict[Node, Node]) -> None:
+        self._graph, self._chosen, self._uses = graph, chosen, DefUse(graph)
         self._between = {node: before for node, before in between.items() if node in chosen}
         self._absorbed = {*self._between.values()}
-        self._renames: dict[Value, Value] = {}
         self._rows: list[tuple[int, int, Node]] = []  # each with the node that it stands at or behind
         self._made: list[Tensor] = []
         self._images: dict[Value, _Image] = {}
@@ -102,7 +100,7 @@ class _Rewrite:
             if node in self._chosen:
                 self._convert(node)
             else:
-                self._rows.append((node.index, 0, replace(node, args=renamed(node.args, self._renames))))
+                self._rows.append((node.index, 0, node))
         rows = sorted(self._rows, key=lambda row: row[:2])
         made = rewritten(self._graph, [(index, node) for index, _, node in rows], self._made)
         used = {value for node in made.nodes for value in (*node.inputs, *node.outputs)} | made.given | {*made.outputs}
@@ -164,7 +162,7 @@ class _Rewrite:
             halves = self._image(node, node.args[0])
             mean = self._like(node.outputs[0], halves.dtype)
             self._node(node, node.name, halves, (1, 2), *node.args[2:-1], mean)
-            self._node(node, POINTWISE, _WIDEN, (mean,), (), out)
+            self._node(node, POINTWISE, WIDENED, (mean,), (), out)
         elif node.name in GROUP_NORMS:
             self._normalize(node, out)
         elif node.name in CONCATENATIONS:
@@ -191,17 +189,13 @@ class _Rewrite:
         self._node(node, SCALED, halves, *factors, out)
 
     def _as_rows(self, node: Node) -> None:
-        """The pixels of an image as rows, which are a view of it; products that round these take them as they are."""
+        """The pixels of an image as rows, a view of it; `half_results.py` gives these to products as they are."""
         view, rows = self._between[node], node.outputs[0]
         assert isinstance(rows, Tensor)
         sizes = view.args[1]
         halves = self._keep(Tensor(f"{rows.name} in float16", "float16", rows.max_shape))
         self._node(node, VIEW, self._image(node, view.args[0]), (sizes[0], sizes[2], sizes[1]), halves)
-        readers = self._uses.consumers.get(rows, [])
-        if self._uses.used_only_by(readers, rows) and all(rounds(each, rows, self._limits) for each in readers):
-            self._renames[rows] = halves
-        else:
-            self._node(node, POINTWISE, _WIDEN, (halves,), (), rows)
+        self._node(node, POINTWISE, WIDENED, (halves,), (), rows)
 
     def _image(self, node: Node, x: Tensor) -> Tensor:
         """An image that is read as halves."""
@@ -242,7 +236,7 @@ class _Rewrite:
             return
         halves = self._keep(Tensor(f"{out.name} in float16", image.dtype, out.max_shape))
         self._node(node, order, image, _FIRST, halves)
-        self._node(node, POINTWISE, _WIDEN, (halves,), (), out)
+        self._node(node, POINTWISE, WIDENED, (halves,), (), out)
 
     def _like(self, tensor: Any, dtype: str) -> Tensor:
         """A tensor for an image with its channels last."""

@@ -63,8 +63,8 @@ def _siblings(uses: DefUse, attention: Node, limits: Limits) -> Sequence[Replace
     if len(set(layers)) < len(layers) or not uses.in_basic_block([*layers, attention]):
         return ()
     # All of them read what the first one does: nothing writes it in between, be it before a view of it or behind.
-    readers = [*layers, *(view for layer in layers if (view := _view_of(uses, layer.args[0])) is not None)]
-    if not uses.unchanged(_origin(uses, x)[0], readers):
+    before = [view for layer in layers if (view := _view_of(uses, layer.args[0])) is not None]
+    if not uses.unchanged(_origin(uses, x)[0], [*layers, *before]):
         return ()
     weights = [layer.args[1] for layer in layers]
     terms = [layer.args[2] for layer in layers if layer.args[2] is not None]
@@ -79,7 +79,9 @@ def _siblings(uses: DefUse, attention: Node, limits: Limits) -> Sequence[Replace
     gone = (*layers, *views, attention)
     place = min(layers, key=lambda layer: layer.index)
     constants = (weight,) if bias is None else (weight, bias)
-    merged = [Replacement(place, place.name, gone, (place.args[0], weight, bias, made), (*constants, made))]
+    merged = [
+        Replacement(place, place.name, gone, (place.args[0], weight, bias, made), (*constants, made), tuple(before))
+    ]
     read = made
     if views:
         axis, shape, sizes = first.axis, first.tensor.max_shape, first.views[0].args[1]
