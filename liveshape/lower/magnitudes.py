@@ -15,7 +15,13 @@ from liveshape.graph import Node, Tensor
 from liveshape.graph.elements import is_complex, prod
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.pattern_operators import LAYER_NORMS, LINEAR, SPELLED_ATTENTION
+from liveshape.lower.pattern_operators import (
+    GROUP_NORM_CHANNELS_LAST,
+    LAYER_NORMS,
+    LINEAR,
+    SCALED,
+    SPELLED_ATTENTION,
+)
 from liveshape.ops.pointwise import Pointwise, built
 
 
@@ -69,6 +75,8 @@ class Magnitudes:
             return Magnitude(min(x.row, math.sqrt(depth) * x.largest) * weight.row + added, math.inf)
         if node.name == SPELLED_ATTENTION:  # a mean of values
             return Magnitude(self.of(node.named["v"]).largest, math.inf)
+        if node.name == SCALED:
+            return self._scaled(node)
         if node.traits.pointwise is not None:
             return Magnitude(self._evaluated(node, out), math.inf)
         if node.alias and isinstance(node.args[0], Tensor) and node.args[0].dtype == out.dtype:
@@ -85,6 +93,19 @@ class Magnitudes:
         length = math.sqrt(prod(shape))
         rows = length * (scale + shift) if len(shape) == 1 else math.inf
         return Magnitude(length * scale + shift, rows)
+
+    def _scaled(self, node: Node) -> Magnitude:
+        """A group norm with its channels last is bounded as a layer norm is: by the numbers of a group."""
+        x, factors = node.args[:2]
+        norm = self._uses.producer.get(factors)
+        if norm is None or norm.name != GROUP_NORM_CHANNELS_LAST or norm.args[0] is not x:
+            return UNKNOWN
+        weight, bias, groups = norm.args[1:4]
+        scale = 1.0 if weight is None else self.of(weight).largest
+        shift = 0.0 if bias is None else self.of(bias).largest
+        numbers, channels = prod(x.max_shape[1:]), x.max_shape[-1]
+        largest = math.sqrt(numbers / groups) * scale + shift
+        return Magnitude(largest, math.sqrt(numbers) * scale + math.sqrt(channels) * shift)
 
     def _evaluated(self, node: Node, out: Tensor) -> float:
         try:
