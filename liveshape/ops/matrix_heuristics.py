@@ -178,7 +178,7 @@ def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str
     lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
     threads, subgroups_down = matrix_threads(limits), 1
     # Blocks of a subgroup are as square as can be, since it loads as many matrices as they have rows and columns.
-    while subgroups_down < subgroups and down // subgroups_down > across // (subgroups // subgroups_down):
+    while subgroups_down < subgroups and down // subgroups_down > 2 * across // (subgroups // subgroups_down):
         subgroups_down *= 2
     return {
         "WG": threads,

@@ -19,6 +19,7 @@ from liveshape.ops.matrix_heuristics import (
     MIN_MATRIX_DEPTH,
     float_matrix_tiles,
     gains_by_matrices,
+    pixel_matrix_tiles,
     product_matrix_tiles,
 )
 from liveshape.ops.matrix_products import halves_bytes, most_lines
@@ -218,6 +219,25 @@ def test_no_subgroup_is_larger_than_a_workgroup_of_matrices() -> None:
     few = replace(MATRICES, subgroup=0, max_cooperating_threads=4, max_invocations=32, matrices=(EIGHTS,))
     assert not takes_matrices(512, 64, 256, 32, replace(few, lanes=64))
     assert not takes_matrices(512, 64, 256, 32, few)
+
+
+@pytest.mark.parametrize(
+    "limits", [MATRICES, *OTHERS], ids=lambda each: f"{each.subgroup or each.lanes} of {each.matrices[0].m}"
+)
+def test_tiles_of_pixels_are_as_wide_as_few_channels_and_whole(limits: Limits) -> None:
+    (shape, *_), lanes = limits.matrices, limits.subgroup or limits.lanes
+    for pixels, channels, depth in product((49, 3136, 100352, 262144), (3, 8, 16, 24, 64, 66, 512), (64, 576)):
+        config, splits = pixel_matrix_tiles(pixels, channels, depth, limits)
+        subgroups, step = config["WG"] // lanes, config["BLOCKS_DEEP"] * shape.k
+        down = config["SUBGROUPS_DOWN"] * config["BLOCKS_DOWN"] * shape.m
+        across = subgroups // config["SUBGROUPS_DOWN"] * config["BLOCKS_ACROSS"] * shape.n
+        assert min(config["BLOCKS_DOWN"], config["BLOCKS_ACROSS"], config["COLUMN_LOADS"]) > 0
+        assert config["ROW_LOADS"] * config["WG"] * 8 == down * step
+        assert config["COLUMN_LOADS"] * config["WG"] * 8 == across * step
+        assert config["groups"] == splits * -(-pixels // down) * -(-channels // across)
+        if limits.has_many_threads and pixels > 20000:
+            assert across == next((width for width in (16, 32, 64) if channels <= width), 128)
+        assert 16 * (step // 8 + 1) * (down + across) <= MATRIX_TILE_BYTES
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,12 @@ TOLD = {
     "device": ("through", "blocks in all"),
     "steps": ("call 1: input 0 (3, 8); 1 commands", "read after"),
     "plans": ("aten.add.Tensor (node 2) (live: input 0 (3, 8))",),
-    "shaders": ("@compute", "pointwise/clamp+abs+add", "add(abs(x0), x0), clamp(x0, n0, n1)", "fused: aten.abs.default + aten.add.Tensor"),
+    "shaders": (
+        "@compute",
+        "pointwise/clamp+abs+add",
+        "add(abs(x0), x0), clamp(x0, n0, n1)",
+        "fused: aten.abs.default + aten.add.Tensor",
+    ),
 }
 
 
