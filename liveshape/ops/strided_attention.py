@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Shape
+from liveshape.graph import Limits, Node, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product, Role
 from liveshape.ops.attention import HEADS_FIRST
+from liveshape.ops.attention_heuristics import half_cache_size
 from liveshape.ops.attention_routes import Steps, routed, workspace_up_to
 from liveshape.ops.registry import Ints, Tensors, op
 
@@ -156,12 +157,7 @@ def attention(
     to the scores before the mask changes them."""
     operands = [each for each in (q, k, v, attn_mask, bias) if each is not None]
     bound = AttentionSizes.of(sizes, [each.max_shape for each in operands])
-    widest = max(bound.size, bound.value_size)
-    workspace = yield from workspace_up_to(
-        (bound.batch, bound.key_heads * bound.group, bound.queries, widest),
-        (bound.batch, bound.key_heads, bound.keys, widest),
-        HEADS_FIRST,
-    )
+    workspace = yield from workspace_up_to(*_bounds(bound), HEADS_FIRST)
     call = AttentionSizes.of(sizes, [each.shape for each in operands])
     digits = (call.batch, call.key_heads * call.group, call.queries, call.value_size)
     out.shape = tuple(prod(digits[digit] for digit in axis) for axis in axes_from(axes))
@@ -210,6 +206,24 @@ def attention(
         tensors += (bias,)
     heads, biased = call.batch * call.key_heads, bias is not None
     yield from routed(tensors, values, heads, call.queries, bound.keys, workspace, biased=biased, by_tiles=True)
+
+
+def _bounds(bound: AttentionSizes) -> tuple[Shape, Shape]:
+    """The shapes of queries and of keys at their bound, heads first, each head as wide as the wider of its factors."""
+    widest = max(bound.size, bound.value_size)
+    queries = (bound.batch, bound.key_heads * bound.group, bound.queries, widest)
+    return queries, (bound.batch, bound.key_heads, bound.keys, widest)
+
+
+def rounds_operands(node: Node, limits: Limits) -> bool:
+    """Whether matrix units take the attention of a node, which make float16 of queries, keys and values.
+
+    Example: `rounds_operands(node, device.limits)`.
+    """
+    names = ("q", "k", "v", "attn_mask", "bias")
+    operands = [node.named[name] for name in names if node.named[name] is not None]
+    bound = AttentionSizes.of(node.named["sizes"], [each.max_shape for each in operands])
+    return half_cache_size(*_bounds(bound), HEADS_FIRST, limits)[0] > 0
 
 
 def _named(name: str, steps: Sequence[int]) -> dict[str, int]:

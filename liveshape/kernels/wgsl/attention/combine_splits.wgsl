@@ -2,12 +2,12 @@
 // the output; each reads several at once and rescales them as the maximum rises, and after a barrier they are combined.
 // composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows are held below the live ones.
-// TRow: f32, f16
+// TOut: f32, f16
 override WG: u32 = 256;
 override ROWS: u32 = 1;
 override COMBINE_THREADS: u32 = 1; // a power of two
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> split_results: array<f32>;
 #if CACHE == paged
 @group(0) @binding(2) var<storage, read> lines: array<vec4<i32>>;
@@ -91,6 +91,6 @@ fn main(
 #else
     if (side == 0u && column < VALUE_SIZE && i / HEAD_SIZE < params.units * ROWS && row < params.rows) {
 #endif
-        out[out_place(unit, row) + column] = TRow(averaged(vec4<f32>(sum), exp_sum).x);
+        out[out_place(unit, row) + column] = TOut(averaged(vec4<f32>(sum), exp_sum).x);
     }
 }

@@ -5,6 +5,7 @@
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
+// TOut: f32, f16
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
@@ -13,7 +14,7 @@ override ROWS: u32 = 1; // a power of two
 override LANES: u32 = 4; // a power of two
 override CHUNK: u32 = 128; // keys between two updates of the running maximum
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;

@@ -5,6 +5,7 @@
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
+// TOut: f32, f16
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
@@ -14,7 +15,7 @@ override LANES: u32 = 16; // a power of two, at most 16 and a subgroup
 override PREFETCH_KEYS: u32 = 4; // keys that a thread prefetches
 override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at most LANES and LANE_GROUPS
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;

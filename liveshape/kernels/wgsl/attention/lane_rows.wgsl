@@ -6,6 +6,7 @@
 // unchecked: places follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
+// TOut: f32, f16
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
@@ -14,7 +15,7 @@ override ROWS: u32 = 4;
 override SHARES: u32 = 2; // vec4s of a key that a lane loads
 override SHARE_LANES: u32 = 8; // lanes that have one
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> queries: array<TRow>;
 @group(0) @binding(2) var<storage, read> keys: array<V>;
 @group(0) @binding(3) var<storage, read> values: array<V>;
@@ -150,7 +151,7 @@ fn main(
     for (var e = 0u; e < ROWS * VALUE_SIZE; e++) {
         let row = first_row + e / VALUE_SIZE * WG + lane;
         if (row <= last_row) {
-            out[out_place(unit, row) + e % VALUE_SIZE] = TRow(elements[e / VALUE_SIZE * PADDED + e % VALUE_SIZE]);
+            out[out_place(unit, row) + e % VALUE_SIZE] = TOut(elements[e / VALUE_SIZE * PADDED + e % VALUE_SIZE]);
         }
     }
 }

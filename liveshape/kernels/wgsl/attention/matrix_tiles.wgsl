@@ -9,6 +9,7 @@
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
+// TOut: f32, f16
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
@@ -20,7 +21,7 @@ override KEY_EIGHTS: u32 = 4; // of which each of the two threads of a row takes
 override HEAD_BLOCKS: u32 = 4;
 override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of values
 
-@group(0) @binding(0) var<storage, read_write> out: array<vec4<TRow>>;
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<vec4<TRow>>;
 #if CACHE == paged

@@ -11,6 +11,6 @@ fn query_four(place: u32, four: u32) -> vec4<f32> {
 
 fn store(place: u32, four: u32, value: vec4<f32>) {
     for (var i = 0u; i < value_width_of(four); i++) {
-        out[place + four * 4u + i] = TRow(value[i]);
+        out[place + four * 4u + i] = TOut(value[i]);
     }
 }

@@ -8,6 +8,6 @@ fn query_four(place: u32, four: u32) -> vec4<f32> {
 
 fn store(place: u32, four: u32, value: vec4<f32>) {
     if (VALUE_SIZE == HEAD_SIZE || four * 4u < VALUE_SIZE) {
-        out[place / 4u + four] = vec4<TRow>(value);
+        out[place / 4u + four] = vec4<TOut>(value);
     }
 }

@@ -5,6 +5,7 @@
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
+// TOut: f32, f16
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
@@ -15,7 +16,7 @@ override KEYS: u32 = 32;
 override TILE_DEPTH: u32 = 4; // vec4s of the head at a time, a power of two; all at once keep the queries in place
 override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all keys did
 
-@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
