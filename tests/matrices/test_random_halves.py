@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Tensor
+from liveshape.lower.lowering import simplified
 from liveshape.run.constant_norms import compile_measured
 from liveshape.run.executor import Executor
 from tests.matrices.opened import with_matrices
+from tests.support.blocks import Blocks
 from tests.support.image_chains import Images
 
 pytestmark = pytest.mark.slow
@@ -84,42 +85,6 @@ def image_program(seed: int) -> tuple[Images, Graph]:
     return chain, chain.graph(*dict.fromkeys((pool[-1], *others)))
 
 
-class Blocks(Images):
-    """Adds what transformers have."""
-
-    def layer_norm(self, x: Tensor) -> Tensor:
-        width = x.max_shape[-1]
-        (weight, w), (bias, b) = self.numbers(width), self.numbers(width)
-
-        def function(rows: torch.Tensor) -> torch.Tensor:
-            return functional.layer_norm(rows, (width,), weight.to(rows.dtype), bias.to(rows.dtype), 1e-5)
-
-        return self.step("liveshape.layer_norm", function, (x,), x, (width,), w, b, 1e-5)
-
-    def gelu(self, x: Tensor) -> Tensor:
-        return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
-
-    def attention(self, x: Tensor, heads: int) -> Tensor:
-        """Projections, heads, scores and their softmax, spelled out."""
-        batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
-        width = x.max_shape[-1]
-        size = width // heads
-
-        def parted(rows: Tensor) -> Tensor:
-            sizes = (batch, length, heads, size)
-            view = self.step("aten.view_copy.default", lambda y: y.unflatten(2, (heads, size)), (rows,), rows, sizes)
-            return self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (view,), view, (0, 2, 1, 3))
-
-        q, k, v = (parted(self.linear(x, width)) for _ in range(3))
-        turned = self.step("aten.permute_copy.default", lambda y: y.transpose(2, 3), (k,), k, (0, 1, 3, 2))
-        scores = self.step("aten.matmul.default", torch.matmul, (q, turned), q, turned)
-        scaled = self.step("aten.mul.Scalar", lambda y: y * size**-0.5, (scores,), scores, size**-0.5)
-        shares = self.step("aten._softmax.default", lambda y: y.softmax(-1), (scaled,), scaled, -1, False)
-        made = self.step("aten.matmul.default", torch.matmul, (shares, v), shares, v)
-        rows = self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (made,), made, (0, 2, 1, 3))
-        return self.step("aten.view_copy.default", lambda y: y.flatten(2), (rows,), rows, (batch, length, width))
-
-
 def block_program(seed: int) -> tuple[Images, Graph]:
     """Linears, norms, activations, residuals and attention."""
     chance = random.Random(seed)
@@ -170,7 +135,7 @@ def shapes_of(bound: tuple[int, ...], chance: random.Random) -> list[tuple[int, 
 def test_random_programs_in_halves(made: Any, seed: int) -> None:
     device, limits = with_matrices()
     chain, graph = made(seed)
-    executor = Executor(compile_measured(graph, limits), device)
+    executor = Executor(compile_measured(simplified(graph, limits), limits), device)
     chance = random.Random(seed)
     for shape in shapes_of(graph.inputs[0].max_shape, chance):
         x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

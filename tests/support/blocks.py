@@ -1,0 +1,45 @@
+"""A builder for blocks of transformers, each with what it gives in torch's float64."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from liveshape.graph import Tensor
+from tests.support.image_chains import Images
+
+
+class Blocks(Images):
+    """Adds what transformers have."""
+
+    def layer_norm(self, x: Tensor) -> Tensor:
+        width = x.max_shape[-1]
+        (weight, w), (bias, b) = self.numbers(width), self.numbers(width)
+
+        def function(rows: torch.Tensor) -> torch.Tensor:
+            return functional.layer_norm(rows, (width,), weight.to(rows.dtype), bias.to(rows.dtype), 1e-5)
+
+        return self.step("liveshape.layer_norm", function, (x,), x, (width,), w, b, 1e-5)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
+
+    def attention(self, x: Tensor, heads: int, attended: Tensor | None = None) -> Tensor:
+        """Projections, heads, scores and their softmax, spelled out; values of what is `attended`, or of x, too."""
+        batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
+        width = x.max_shape[-1]
+        size = width // heads
+
+        def parted(rows: Tensor) -> Tensor:
+            sizes = (batch, length, heads, size)
+            view = self.step("aten.view_copy.default", lambda y: y.unflatten(2, (heads, size)), (rows,), rows, sizes)
+            return self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (view,), view, (0, 2, 1, 3))
+
+        q, k, v = (parted(self.linear(each, width)) for each in (x, x, x if attended is None else attended))
+        turned = self.step("aten.permute_copy.default", lambda y: y.transpose(2, 3), (k,), k, (0, 1, 3, 2))
+        scores = self.step("aten.matmul.default", torch.matmul, (q, turned), q, turned)
+        scaled = self.step("aten.mul.Scalar", lambda y: y * size**-0.5, (scores,), scores, size**-0.5)
+        shares = self.step("aten._softmax.default", lambda y: y.softmax(-1), (scaled,), scaled, -1, False)
+        made = self.step("aten.matmul.default", torch.matmul, (shares, v), shares, v)
+        rows = self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (made,), made, (0, 2, 1, 3))
+        return self.step("aten.view_copy.default", lambda y: y.flatten(2), (rows,), rows, (batch, length, width))
