@@ -15,7 +15,7 @@ from liveshape.graph.limits import Limits, MatrixShape
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.lowering import optimized, simplified
-from liveshape.lower.magnitudes import Magnitudes
+from liveshape.lower.magnitudes import UNKNOWN, Magnitudes
 from liveshape.plan.compiling import compile
 from liveshape.run.constant_norms import measured
 from tests.support.movements import Movements
@@ -146,6 +146,24 @@ def test_constants_that_are_merged_have_the_magnitudes_of_all_parts() -> None:
     assert found is not None
     assert found.largest == 4
     assert math.hypot(3, 4, 0.5) <= found.row <= 4 * 3**0.5
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e15])
+@pytest.mark.parametrize("width", [1, 7, 768, 300_000])
+def test_a_measured_row_is_no_shorter_than_it_is(width: int, scale: float) -> None:
+    rows = (np.random.default_rng(width).standard_normal((5, width)) * scale).astype(np.float32)
+    found = measured(Tensor("weight", "float32", rows.shape, constant=memoryview(rows).cast("B")))
+    assert found is not None
+    assert found.largest == abs(rows).max()
+    norm = np.linalg.norm(rows.astype(np.float64), axis=1).max()
+    assert norm <= found.row <= max(norm * 1.02, 2.0**-63 * width**0.5)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_nothing_is_known_of_constants_that_are_not_finite(number: float) -> None:
+    rows = np.ones((3, 400_000), np.float32)  # of several blocks, and the others have numbers
+    rows[1, 5] = number
+    assert measured(Tensor("weight", "float32", rows.shape, constant=memoryview(rows).cast("B"))) == UNKNOWN
 
 
 def test_no_input_exceeds_a_magnitude() -> None:
