@@ -33,6 +33,7 @@ class Kernels(NamedTuple):
     tiled: Kernel
     tiled_by_shuffles: Kernel
     matrix_tiles: Kernel
+    of_halves: Kernel | None  # the same of keys and values that are halves already
     combine: Kernel
 
     @classmethod
@@ -42,6 +43,7 @@ class Kernels(NamedTuple):
         def load(name: str, **choices: str) -> Kernel:
             return Kernel.load(f"attention/{name}", CACHE=layout, **choices)
 
+        paged = layout == "paged"
         return cls(
             load("few_rows_subgroups", **scores),
             load("few_rows", **scores),
@@ -49,6 +51,7 @@ class Kernels(NamedTuple):
             load("tiled", **scores),
             load("tiled", ROW_REDUCTION="shuffles", **scores),
             load("matrix_tiles", **scores),
+            None if paged else load("matrix_tiles", HALVES="given", **scores),
             load("combine_splits"),
         )
 
@@ -56,11 +59,11 @@ class Kernels(NamedTuple):
 CONTIGUOUS = Kernels.of_cache("contiguous")
 WITH_BIAS = Kernels.of_cache("contiguous", BIAS="added")
 HALF_CACHE = Kernel.load("attention/half_cache")
-# What attention/half_cache.wgsl takes of the params.
-_CACHE_PARAMS = (
-    "key_heads", "context", "HEAD_SIZE", "KEY_SIZE", "VALUE_SIZE", "VEC",
+_STRIDES = (
     "key_start", "key_batch", "key_row", "key_head", "value_start", "value_batch", "value_row", "value_head",
 )  # fmt: skip
+# What attention/half_cache.wgsl takes of the params.
+_CACHE_PARAMS = ("key_heads", "context", "HEAD_SIZE", "KEY_SIZE", "VALUE_SIZE", "VEC", *_STRIDES)
 
 
 class Workspace(NamedTuple):
@@ -169,7 +172,7 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
     aligned = aligned and attention.values["KEY_SIZE"] % 8 == attention.values["VALUE_SIZE"] % 8 == 0
     keys = heuristics.matrix_keys(size, limits) if aligned else 0
     if keys and (attention.workspace is None or attention.workspace.halves is not None):
-        yield from _matrix_tiles(attention, heads, context, keys)
+        yield from _matrix_tiles(attention, heads, context, keys, limits)
         return
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
@@ -185,27 +188,38 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
         yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
 
 
-def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int) -> Iterator[Dispatch]:
-    """Many rows by matrix units, so many keys at a time; those of a contiguous cache become halves before."""
-    rows, size, tile = attention.values["rows"], attention.values["HEAD_SIZE"], heuristics.LARGE_TILE
+def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int, limits: Limits) -> Iterator[Dispatch]:
+    """Many rows by matrix units, so many keys at a time; floats of a contiguous cache become halves before."""
+    values, kernel = attention.values, attention.kernels.matrix_tiles
+    rows, size = values["rows"], values["HEAD_SIZE"]
+    # Lines of paged attention were made for tiles of the least rows.
+    row_blocks = 1 if attention.workspace is None else heuristics.matrix_row_blocks(heads, rows, size, limits)
+    chosen = heuristics.matrix_tile_config(size, row_blocks)
+    tile = row_blocks * heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
     splits = heuristics.matrix_tile_splits(context, units)
     split_keys = ceil_div(ceil_div(context, splits), keys) * keys
     grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    chosen = heuristics.matrix_tile_config(size, keys)
     if attention.workspace is not None:
-        _, halves, factors = attention.workspace
-        assert halves is not None
-        assert factors is not None
         out, split_results, q, k, v, *masks = attention.tensors
-        taken = {name: attention.values[name] for name in _CACHE_PARAMS}
-        own = heads if taken["key_batch"] or taken["value_batch"] else taken["key_heads"]
-        tiles = own * ceil_div(context, keys)
-        yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, groups=tiles)
-        values = {name: value for name, value in attention.values.items() if name != "VEC"}
-        attention = attention._replace(tensors=(out, split_results, q, halves, factors, *masks), values=values)
-    yield attention.dispatch(attention.kernels.matrix_tiles, units * splits, **grid, **chosen)
+        steps = {name: values[name] * values["VEC"] for name in _STRIDES}
+        if k.dtype == v.dtype == "float16" and not any(step % 8 for step in steps.values()):
+            assert attention.kernels.of_halves is not None
+            kernel = attention.kernels.of_halves
+            values = values | {name: step // 8 for name, step in steps.items()}
+        else:
+            _, halves, factors = attention.workspace
+            assert halves is not None
+            assert factors is not None
+            taken = {name: values[name] for name in _CACHE_PARAMS}
+            own = heads if taken["key_batch"] or taken["value_batch"] else taken["key_heads"]
+            tiles = own * ceil_div(context, keys)
+            yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, groups=tiles)
+            k, v = halves, factors
+        values = {name: value for name, value in values.items() if name != "VEC"}
+        attention = attention._replace(tensors=(out, split_results, q, k, v, *masks), values=values)
+    yield attention.dispatch(kernel, units * splits, **grid, **chosen)
     if splits > 1:
         yield attention.combine(units * tile * size, **grid, ROWS=tile)
 

@@ -266,7 +266,7 @@ def test_subgroups_of_a_tile_have_all_of_it_and_threads_stage_all_of_it(limits: 
 
 
 @pytest.mark.parametrize(
-    ("size", "fits"), [(64, True), (128, True), (48, True), (40, True), (44, False), (112, False), (256, False)]
+    ("size", "fits"), [(64, True), (128, True), (48, True), (40, True), (44, False), (112, True), (256, False)]
 )
 def test_heads_that_fit(size: int, fits: bool) -> None:
     assert (matrix_keys(size, MATRICES) > 0) is fits

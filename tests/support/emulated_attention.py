@@ -1,8 +1,7 @@
 """Attention by matrix units in plain WGSL, for adapters that have none: each lane has eight numbers of every matrix.
 
 Its control flow, its tiles and their values are as on a device with matrices, but for the order of a sum. A factor is
-where it lies in memory; queries, which the kernel loads once, have a tile of their own. What subgroups ask all of their
-lanes is asked of the workgroup.
+where it lies in memory; queries, which the kernel loads once, have a tile of their own.
 """
 
 from __future__ import annotations
@@ -18,24 +17,19 @@ from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 
 _CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
-    (re.compile(r"\bkey_tile\[tile_row \* PITCH \+ eight\] ="), "query_tile[tile_row * PITCH + eight] ="),
-    (re.compile(r"subgroupMatrixLoad<(Left|Right), \w+>\(\s*&\w+,"), "Factor("),
+    (re.compile(r"\bscores\[tile_row_(\d+) \* PITCH"), r"query_tile[tile_row_\1 * PITCH"),
+    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), "Factor(0u,"),
+    (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Factor(1u,"),
+    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&weights,"), "Factor(2u,"),
+    (re.compile(r"subgroupMatrixLoad<Right, row_major>\(\s*&tile,"), "Factor(3u,"),
     (re.compile(r"subgroupMatrixLoad<Sum, row_major>\(\s*&scores,"), "loaded("),
     (re.compile(r"subgroupMatrixStore<row_major>\(\s*&scores,"), "stored("),
-    (re.compile(r"subgroupMatrixMultiplyAccumulate\(\s*query"), "times_keys(query"),
-    (re.compile(r"subgroupMatrixMultiplyAccumulate\(\s*weight"), "times_values(weight"),
+    (re.compile(r"subgroupMatrixMultiplyAccumulate\("), "multiplied("),
     (re.compile(r"subgroupBroadcastFirst\("), "("),
     (re.compile(r"let lane = thread % LANES;"), "let lane = thread % LANES; own_lane = lane;"),
-    (re.compile(r"subgroupAny\("), "("),
-    (re.compile(r"rescales: array<u32, SUBGROUPS>"), "rescales: array<u32, WG>"),
-    (
-        re.compile(r"if \(lane == 0u\) \{\s*rescales\[place\] = u32\(rescaled\);\s*\}"),
-        "rescales[thread] = u32(rescaled);",
-    ),
-    (re.compile(r"for \(var i = 0u; i < SUBGROUPS; i\+\+\) \{\s*any"), "for (var i = 0u; i < WG; i++) {\n any"),
 )
 _FUNCTIONS = """
-struct Factor { offset: u32, pitch: u32 }
+struct Factor { kind: u32, offset: u32, pitch: u32 } // of queries, keys, weights, values
 struct Sum { own: array<f32, 8> }
 var<private> own_lane: u32;
 var<workgroup> query_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
@@ -52,26 +46,21 @@ fn half_of(eight: vec4<u32>, i: u32) -> f32 {
     return unpack2x16float(eight[i / 2u])[i % 2u];
 }
 
-fn times_keys(queries: Factor, keys: Factor, before: Sum) -> Sum {
-    var found = before;
-    for (var i = 0u; i < 8u; i++) {
-        let query = queries.offset + row_of(i) * queries.pitch;
-        let key = keys.offset + column_of(i) * keys.pitch;
-        for (var k = 0u; k < MATRIX; k++) {
-            found.own[i] += half_of(query_tile[query + k / 8u], k % 8u) * half_of(key_tile[key + k / 8u], k % 8u);
-        }
+fn element(factor: Factor, line: u32, k: u32) -> f32 {
+    let at = factor.offset + line * factor.pitch;
+    switch factor.kind {
+        case 0u: { return half_of(query_tile[at + k / 8u], k % 8u); }
+        case 1u: { return half_of(tile[at + k / 8u], k % 8u); }
+        case 2u: { return unpack2x16float(weights[at + k / 4u][k % 4u / 2u])[k % 2u]; }
+        default: { return half_of(tile[factor.offset + k * factor.pitch + line / 8u], line % 8u); }
     }
-    return found;
 }
 
-fn times_values(rows: Factor, columns: Factor, before: Sum) -> Sum {
+fn multiplied(left: Factor, right: Factor, before: Sum) -> Sum {
     var found = before;
     for (var i = 0u; i < 8u; i++) {
         for (var k = 0u; k < MATRIX; k++) {
-            let four = weights[rows.offset + row_of(i) * rows.pitch + k / 4u];
-            let weight = unpack2x16float(four[k % 4u / 2u])[k % 2u];
-            let eight = value_tile[columns.offset + k * columns.pitch + column_of(i) / 8u];
-            found.own[i] += weight * half_of(eight, column_of(i) % 8u);
+            found.own[i] += element(left, row_of(i), k) * element(right, column_of(i), k);
         }
     }
     return found;
@@ -80,14 +69,14 @@ fn times_values(rows: Factor, columns: Factor, before: Sum) -> Sum {
 fn stored(offset: u32, given: Sum, pitch: u32) {
     var found = given;
     for (var i = 0u; i < 8u; i++) {
-        scores[offset + row_of(i) * pitch + column_of(i) / 4u][column_of(i) % 4u] = found.own[i];
+        scores[offset + row_of(i) * pitch + column_of(i) / 4u][column_of(i) % 4u] = bitcast<u32>(found.own[i]);
     }
 }
 
 fn loaded(offset: u32, pitch: u32) -> Sum {
     var found: Sum;
     for (var i = 0u; i < 8u; i++) {
-        found.own[i] = scores[offset + row_of(i) * pitch + column_of(i) / 4u][column_of(i) % 4u];
+        found.own[i] = bitcast<f32>(scores[offset + row_of(i) * pitch + column_of(i) / 4u][column_of(i) % 4u]);
     }
     return found;
 }
@@ -95,7 +84,7 @@ fn loaded(offset: u32, pitch: u32) -> Sum {
 
 
 def _emulated(variant: Variant, text: str) -> str:
-    if variant.kernel.name.split(" + ")[0] == "attention/matrix_tiles":
+    if variant.kernel.name.split("+")[0].strip() == "attention/matrix_tiles":
         for call, made in _CALLS:
             text = call.sub(made, text)
         text += _FUNCTIONS

@@ -1,11 +1,14 @@
 // Attention of many rows by the matrix units of a device: a workgroup takes TILE_ROWS of them through a split of the
-// context, KEYS at a time, each of its subgroups as many rows as a matrix has. Queries, keys, values and weights are
-// halves, divided by powers of two that keep the largest of them in range: a contiguous cache was made halves before,
-// pages are as they are staged. Scores, softmax and sums are floats.
+// context, KEYS at a time, each of its subgroups ROW_BLOCKS matrices of rows. Queries, keys, values and weights are halves:
+// keys and values those of the tensors themselves (eight to a load), of tiles that attention/half_cache.wgsl wrote, or of
+// pages as they are staged; what is made is divided by powers of two that keep the largest number in range, as queries are.
+// Scores, softmax and sums are floats.
+//
+// A step has three barriers. Behind the first scores are stored and keys are free: values and the keys of the next step are
+// staged while scores become weights. Behind the second these are stored; the third tells all whether sums are rescaled.
 // Sums lie in matrices, of which a thread sees no row: what they are relative to is raised only when a score exceeds it
-// by more than SLACK, so that they are seldom rescaled. The next tile is prefetched to registers.
+// by more than SLACK, so that they are seldom rescaled.
 // composable: an element of the result is stored once.
-// scratch halves, factors
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
@@ -13,8 +16,10 @@
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
+#choice HALVES: made, given
 override WG: u32 = 128;
 override LANES: u32 = 32; // of a subgroup
+override ROW_BLOCKS: u32 = 1; // matrices of rows of a subgroup
 override KEYS: u32 = 32;
 override KEY_BLOCKS: u32 = 2; // matrices
 override KEY_EIGHTS: u32 = 4; // of which each of the two threads of a row takes a half
@@ -36,8 +41,15 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 @group(0) @binding(7) var<uniform> params: Params;
 #endif
 #else
+#if HALVES == given
+// words keys, values
+@group(0) @binding(3) var<storage, read> keys: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read> values: array<vec4<u32>>;
+#else
+// scratch halves, factors
 @group(0) @binding(3) var<storage, read> halves: array<vec4<u32>>; // see attention/half_cache.wgsl
 @group(0) @binding(4) var<storage, read> factors: array<vec2<f32>>;
+#endif
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 #if BIAS == added
 @group(0) @binding(6) var<storage, read> bias: array<TBias>;
@@ -59,51 +71,33 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 const MATRIX: u32 = 16; // rows, columns and depth
 const SUBGROUPS: u32 = WG / LANES;
-const TILE_ROWS: u32 = SUBGROUPS * MATRIX;
+const TILE_ROWS: u32 = SUBGROUPS * ROW_BLOCKS * MATRIX;
 const EIGHTS: u32 = (HEAD_SIZE + MATRIX - 1) / MATRIX * MATRIX / 8; // of a head, with zeros up to whole matrices
 const WHOLE_MATRICES: bool = HEAD_SIZE % MATRIX == 0;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
-const SCORE_PITCH: u32 = KEYS / 4 + 1; // in fours
-const WEIGHT_PITCH: u32 = KEYS / 4 + 2;
-const SLACK: f32 = 2.0;
+const SCORE_PITCH: u32 = KEYS / 4 + 2; // in fours: units store two of a row to eight banks at once
+const WEIGHT_PITCH: u32 = KEYS / 4 + 2; // in fours of halves
+const VALUES_AT: u32 = KEYS * PITCH;
+const SLACK: f32 = 5.0; // weights stay below exp(5) and halves
 const LOG2_E: f32 = 1.4426950408889634;
 
 alias Left = subgroup_matrix_left<f16, MATRIX, MATRIX>;
 alias Right = subgroup_matrix_right<f16, MATRIX, MATRIX>;
 alias Sum = subgroup_matrix_result<f32, MATRIX, MATRIX>;
 
-var<workgroup> key_tile: array<vec4<u32>, max(KEYS, TILE_ROWS) * PITCH>; // at first the queries
-var<workgroup> value_tile: array<vec4<u32>, KEYS * PITCH>;
-var<workgroup> scores: array<vec4<f32>, TILE_ROWS * SCORE_PITCH>;
-var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>; // fours of halves
+var<workgroup> tile: array<vec4<u32>, 2 * KEYS * PITCH>; // keys, then values
+var<workgroup> scores: array<vec4<u32>, TILE_ROWS * max(SCORE_PITCH, PITCH)>; // at first the queries
+var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>;
 #if CACHE == paged
-var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>; // key and value
+var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>; // of the keys of the next step, and of the values of this
 #endif
-var<workgroup> rescales: array<u32, SUBGROUPS>; // whether a row of the subgroup has a correction
+var<workgroup> rescaled: u32; // whether a row has a correction
 
 // Eight neighbours in floats.
 struct EightFloats {
     low: vec4<f32>,
     high: vec4<f32>,
 }
-
-#if CACHE == paged
-fn fetch_key(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFloats {
-    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
-        return EightFloats();
-    }
-    let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
-    return EightFloats(key_four(place, load % EIGHTS * 2u), key_four(place, load % EIGHTS * 2u + 1u));
-}
-
-fn fetch_value(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFloats {
-    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
-        return EightFloats();
-    }
-    let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
-    return EightFloats(value_four(place, load % EIGHTS * 2u), value_four(place, load % EIGHTS * 2u + 1u));
-}
-#endif
 
 fn query_eight(place: u32, eight: u32) -> EightFloats {
     if (!WHOLE_MATRICES && eight * 8u >= HEAD_SIZE) {
@@ -117,13 +111,83 @@ fn largest(eight: EightFloats) -> f32 {
     return max(max(four.x, four.y), max(four.z, four.w));
 }
 
+// Past a step, where threads are not a divisor of it, its last load again.
+fn load_of(thread: u32) -> u32 {
+    return min(thread, KEYS * EIGHTS - 1u);
+}
+
 fn halved(eight: EightFloats, inverse: f32) -> vec4<u32> {
     return eight_halves(eight.low * inverse, eight.high * inverse);
 }
 
+#if CACHE == paged
+fn largest_of_all() -> vec2<f32> {
+    var both = largest_of[0];
+    for (var i = 1u; i < SUBGROUPS; i++) {
+        both = max(both, largest_of[i]);
+    }
+    return both;
+}
+#endif
+
 fn staged(load: u32) -> u32 {
     return load / EIGHTS * PITCH + load % EIGHTS;
 }
+
+// Eight neighbours of keys, and of values, as a load of the step from a key on brings them: of what begins at `first`.
+#if CACHE == paged
+alias Eight = EightFloats;
+
+fn key_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
+        return Eight();
+    }
+    let place = key_place(unit, min(key + load / EIGHTS, last_key - 1u));
+    return Eight(key_four(place, load % EIGHTS * 2u), key_four(place, load % EIGHTS * 2u + 1u));
+}
+
+fn value_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    if (!WHOLE_MATRICES && load % EIGHTS * 8u >= HEAD_SIZE) {
+        return Eight();
+    }
+    let place = key_place(unit, min(key + load / EIGHTS, last_key - 1u));
+    return Eight(value_four(place, load % EIGHTS * 2u), value_four(place, load % EIGHTS * 2u + 1u));
+}
+#elif HALVES == given
+alias Eight = vec4<u32>;
+
+fn key_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    if (KEY_SIZE < EIGHTS * 8u && load % EIGHTS * 8u >= KEY_SIZE) {
+        return Eight();
+    }
+    let first = params.key_start + unit.batch * params.key_batch + unit.head * params.key_head;
+    return keys[first + min(key + load / EIGHTS, last_key - 1u) * params.key_row + load % EIGHTS];
+}
+
+fn value_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    if (VALUE_SIZE < EIGHTS * 8u && load % EIGHTS * 8u >= VALUE_SIZE) {
+        return Eight();
+    }
+    let first = params.value_start + unit.batch * params.value_batch + unit.head * params.value_head;
+    return values[first + min(key + load / EIGHTS, last_key - 1u) * params.value_row + load % EIGHTS];
+}
+#else
+alias Eight = vec4<u32>;
+
+fn tile_of(unit: Unit, key: u32, last_key: u32) -> u32 {
+    let one_cache = params.key_batch == 0u && params.value_batch == 0u;
+    let head = select(unit.batch, 0u, one_cache) * params.key_heads + unit.head;
+    return head * ((params.context + KEYS - 1u) / KEYS) + min(key, last_key - 1u) / KEYS;
+}
+
+fn key_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    return halves[tile_of(unit, key, last_key) * 2u * KEYS * EIGHTS + load];
+}
+
+fn value_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
+    return halves[(tile_of(unit, key, last_key) * 2u + 1u) * KEYS * EIGHTS + load];
+}
+#endif
 
 // A score under the mask; keys past the end are hidden.
 fn masked_score(visible: Visible, key: u32, last_key: u32, score: f32) -> f32 {
@@ -160,6 +224,7 @@ fn main(
     let begin = of_first_row.first + work % params.splits * params.split_keys;
     let last_key = min(begin + params.split_keys, of_last_row.last + 1u);
     let seen_by_all = min(last_key, of_first_row.last + 1u);
+    let rows = unit.rows;
 #else
     let begin = work % params.splits * params.split_keys;
     var last_key = min(begin + params.split_keys, params.context);
@@ -169,75 +234,87 @@ fn main(
         last_key = min(last_key, params.position + last_row / params.group + 1u);
         seen_by_all = min(last_key, params.position + first_row / params.group + 1u);
     }
+    let rows = params.rows;
 #endif
     let lane = thread % LANES;
     let place = subgroupBroadcastFirst(thread / LANES);
-    // Two threads have a row: each takes every other four of its keys.
-    let tile_row = place * MATRIX + lane / 2u;
+    let own_row = place * ROW_BLOCKS * MATRIX;
+    // Two threads have a row of each matrix: each takes every other four of its keys.
     let half = lane % 2u;
-    let visible = visible_to(unit, first_row + tile_row);
-#if CACHE == paged
-    let real_row = first_row + tile_row;
-#else
-    let real_row = min(first_row + tile_row, params.rows - 1u);
-#endif
-    let query = query_place(unit, real_row);
-#unroll k < HEAD_BLOCKS
-    let given_$k = query_eight(query, half + $ku * 2u);
-#endunroll
-    // The first tile is on its way while queries become halves.
-#if CACHE == paged
+    // The first keys and values are on their way while queries become halves.
 #unroll i < LOADS
-    var key_$i: EightFloats;
-    var value_$i: EightFloats;
+    var key_$i: Eight;
+    var value_$i: Eight;
 #endunroll
     if (begin < last_key) {
 #unroll i < LOADS
-        key_$i = fetch_key(thread + $iu * WG, unit, begin, last_key);
-        value_$i = fetch_value(thread + $iu * WG, unit, begin, last_key);
+        key_$i = key_eight(unit, begin, last_key, load_of(thread + $iu * WG));
+        value_$i = value_eight(unit, begin, last_key, load_of(thread + $iu * WG));
 #endunroll
     }
-#else
-    let tiles = (params.context + KEYS - 1u) / KEYS;
-    let one_cache = params.key_batch == 0u && params.value_batch == 0u;
-    let first_tile = (select(unit.batch, 0u, one_cache) * params.key_heads + unit.head) * tiles;
-#unroll i < LOADS
-    var key_$i = vec4<u32>();
-    var value_$i = vec4<u32>();
-#endunroll
-    if (begin < last_key) {
-        let first = (first_tile + begin / KEYS) * 2u * KEYS * EIGHTS + thread;
-#unroll i < LOADS
-        key_$i = halves[first + $iu * WG];
-        value_$i = halves[first + KEYS * EIGHTS + $iu * WG];
-#endunroll
-    }
-#endif
-    var most = 0.0;
-#unroll k < HEAD_BLOCKS
-    most = max(most, largest(given_$k));
-#endunroll
-    let query_scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
-#unroll k < HEAD_BLOCKS
+#unroll m < ROW_BLOCKS
+    let tile_row_$m = own_row + $mu * MATRIX + lane / 2u;
+    let visible_$m = visible_to(unit, first_row + tile_row_$m);
+    let real_row_$m = min(first_row + tile_row_$m, rows - 1u);
+    var query_scale_$m = 0.0;
     {
-        let eight = half + $ku * 2u;
-        key_tile[tile_row * PITCH + eight] = halved(given_$k, query_scale.inverse);
-    }
-#endunroll
-    workgroupBarrier();
+        let query = query_place(unit, real_row_$m);
+        var most = 0.0;
 #unroll k < HEAD_BLOCKS
-    let query_$k = subgroupMatrixLoad<Left, row_major>(&key_tile, place * MATRIX * PITCH + $ku * 2u, PITCH);
-    var sum_$k = Sum();
+        let given_$k = query_eight(query, half + $ku * 2u);
+        most = max(most, largest(given_$k));
 #endunroll
-    var relative_to = LOWEST; // what the sums of this row are divided by, as a logarithm
-    var exp_sum = 0.0; // of this thread's keys
+        let scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
+        query_scale_$m = scale.factor;
+#unroll k < HEAD_BLOCKS
+        scores[tile_row_$m * PITCH + half + $ku * 2u] = halved(given_$k, scale.inverse);
+#endunroll
+    }
+    var relative_to_$m = LOWEST; // what the sums of this row are divided by, as a logarithm
+    var exp_sum_$m = 0.0; // of this thread's keys
 #if SOFTMAX == with_sinks
     if (work % params.splits == 0u) {
-        relative_to = sink_of(unit, first_row + tile_row);
-        exp_sum = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
+        relative_to_$m = sink_of(unit, real_row_$m);
+        exp_sum_$m = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
     }
 #endif
+#endunroll
+#if CACHE == paged
+    var most_key = 0.0;
+#unroll i < LOADS
+    most_key = max(most_key, largest(key_$i));
+#endunroll
+    most_key = subgroupMax(most_key);
+    if (lane == 0u) {
+        largest_of[place] = vec2<f32>(most_key, 0.0);
+    }
+    workgroupBarrier();
+    var key_scale = half_scale(largest_of_all().x);
+#unroll i < LOADS
+    tile[staged(load_of(thread + $iu * WG))] = halved(key_$i, key_scale.inverse);
+#endunroll
+#else
+#unroll i < LOADS
+    tile[staged(load_of(thread + $iu * WG))] = key_$i;
+#endunroll
+#endif
+    workgroupBarrier();
+#unroll m < ROW_BLOCKS
+#unroll k < HEAD_BLOCKS
+    let query_$m_$k = subgroupMatrixLoad<Left, row_major>(&scores, (own_row + $mu * MATRIX) * PITCH + $ku * 2u, PITCH);
+    var sum_$m_$k = Sum();
+#endunroll
+#endunroll
+    workgroupBarrier();
+    if (begin + KEYS < last_key) {
+#unroll i < LOADS
+        key_$i = key_eight(unit, begin + KEYS, last_key, load_of(thread + $iu * WG));
+#endunroll
+    }
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
+        if (thread == 0u) {
+            rescaled = 0u;
+        }
 #if CACHE == paged
         var both = vec2<f32>();
 #unroll i < LOADS
@@ -247,162 +324,173 @@ fn main(
         if (lane == 0u) {
             largest_of[place] = both;
         }
-        workgroupBarrier();
-        both = largest_of[0];
-        for (var i = 1u; i < SUBGROUPS; i++) {
-            both = max(both, largest_of[i]);
-        }
-        let key_scale = half_scale(both.x);
-        let value_scale = half_scale(both.y);
-#unroll i < LOADS
-        key_tile[staged(thread + $iu * WG)] = halved(key_$i, key_scale.inverse);
-        value_tile[staged(thread + $iu * WG)] = halved(value_$i, value_scale.inverse);
-#endunroll
-        workgroupBarrier();
-        if (first_key + KEYS < last_key) {
-#unroll i < LOADS
-            key_$i = fetch_key(thread + $iu * WG, unit, first_key + KEYS, last_key);
-            value_$i = fetch_value(thread + $iu * WG, unit, first_key + KEYS, last_key);
-#endunroll
-        }
-#else
-        workgroupBarrier(); // the tile before was read
-#unroll i < LOADS
-        key_tile[staged(thread + $iu * WG)] = key_$i;
-        value_tile[staged(thread + $iu * WG)] = value_$i;
-#endunroll
-        workgroupBarrier();
-        let tile = first_tile + first_key / KEYS;
-        let of_tile = factors[tile];
-        let key_scale = HalfScale(of_tile.x, 1.0 / of_tile.x);
-        let value_scale = HalfScale(of_tile.y, 1.0 / of_tile.y);
-        let next = (tile + select(0u, 1u, first_key + KEYS < last_key)) * 2u * KEYS * EIGHTS + thread;
-#unroll i < LOADS
-        key_$i = halves[next + $iu * WG];
-        value_$i = halves[next + KEYS * EIGHTS + $iu * WG];
-#endunroll
 #endif
 #unroll j < KEY_BLOCKS
-        var score_$j = Sum();
+#unroll m < ROW_BLOCKS
+        var score_$m_$j = Sum();
+#endunroll
 #unroll k < HEAD_BLOCKS
-        score_$j = subgroupMatrixMultiplyAccumulate(
-            query_$k,
-            subgroupMatrixLoad<Right, col_major>(&key_tile, $ju * MATRIX * PITCH + $ku * 2u, PITCH),
-            score_$j,
+        let right_$j_$k = subgroupMatrixLoad<Right, col_major>(&tile, $ju * MATRIX * PITCH + $ku * 2u, PITCH);
+#unroll m < ROW_BLOCKS
+        score_$m_$j = subgroupMatrixMultiplyAccumulate(query_$m_$k, right_$j_$k, score_$m_$j);
+#endunroll
+#endunroll
+#unroll m < ROW_BLOCKS
+        subgroupMatrixStore<row_major>(
+            &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ju * MATRIX / 4u, score_$m_$j, SCORE_PITCH,
         );
 #endunroll
-        subgroupMatrixStore<row_major>(
-            &scores, place * MATRIX * SCORE_PITCH + $ju * MATRIX / 4u, score_$j, SCORE_PITCH,
-        );
 #endunroll
         workgroupBarrier();
-        let factor = query_scale.factor * key_scale.factor;
+#if CACHE == paged
+        let key_factor = key_scale.factor;
+        let largest_of_next = largest_of_all();
+        let value_scale = half_scale(largest_of_next.y);
+        let value_factor = value_scale.factor;
+        key_scale = half_scale(largest_of_next.x);
+#unroll i < LOADS
+        tile[VALUES_AT + staged(load_of(thread + $iu * WG))] = halved(value_$i, value_scale.inverse);
+        tile[staged(load_of(thread + $iu * WG))] = halved(key_$i, key_scale.inverse);
+#endunroll
+#else
+#unroll i < LOADS
+        tile[VALUES_AT + staged(load_of(thread + $iu * WG))] = value_$i;
+        tile[staged(load_of(thread + $iu * WG))] = key_$i;
+#endunroll
+#if HALVES == given
+        let key_factor = 1.0;
+        let value_factor = 1.0;
+#else
+        let of_tile = factors[tile_of(unit, first_key, last_key)];
+        let key_factor = of_tile.x;
+        let value_factor = of_tile.y;
+#endif
+#endif
+#unroll i < LOADS
+        value_$i = value_eight(unit, first_key + KEYS, last_key, load_of(thread + $iu * WG));
+        key_$i = key_eight(unit, first_key + 2u * KEYS, last_key, load_of(thread + $iu * WG));
+#endunroll
+        // What values were divided by is taken on by their weights, as logarithms.
+        let shift = log(value_factor);
         // Where every row sees every key there is nothing to hide.
 #if CACHE == paged
         let hides = SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all;
 #else
         let hides = CHANGES_SCORES || first_key + KEYS > seen_by_all;
 #endif
-        let at = tile_row * SCORE_PITCH + half;
+        var grown = false;
+#unroll m < ROW_BLOCKS
+        var correction_$m = 1.0;
+        {
+            let factor = query_scale_$m * key_factor;
+            let at = tile_row_$m * SCORE_PITCH + half;
 #unroll i < KEY_EIGHTS
-        var four_$i = scores[at + $iu * 2u];
+            var four_$i = bitcast<vec4<f32>>(scores[at + $iu * 2u]);
 #endunroll
-        if (hides) {
+            if (hides) {
 #unroll i < KEY_EIGHTS
-            four_$i = masked_four(visible, first_key + $iu * 8u + half * 4u, last_key, four_$i * factor);
+                four_$i = masked_four(visible_$m, first_key + $iu * 8u + half * 4u, last_key, four_$i * factor);
 #endunroll
-        }
-        var tops = four_0;
-#unroll i < KEY_EIGHTS
-        tops = max(tops, four_$i);
-#endunroll
-        var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
-        top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
-        // What values were divided by is taken on by their weights, as logarithms.
-        let shift = log(value_scale.factor);
-        let raised = top + shift > relative_to + SLACK;
-        let had = relative_to;
-        relative_to = select(had, top + shift, raised);
-        let correction = exp(had - relative_to);
-        let less = shift - relative_to;
-        if (hides) {
-            // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift must
-            // not vanish beside it.
-#unroll i < KEY_EIGHTS
-            four_$i = select(exp(four_$i - relative_to + shift), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
-#endunroll
-        } else {
-#unroll i < KEY_EIGHTS
-            four_$i = exp2(fma(four_$i, vec4<f32>(factor * LOG2_E), vec4<f32>(less * LOG2_E)));
-#endunroll
-        }
-        var mine = vec4<f32>();
-#unroll i < KEY_EIGHTS
-        mine += four_$i;
-        weights[tile_row * WEIGHT_PITCH + $iu * 2u + half] =
-            vec2<u32>(pack2x16float(four_$i.xy), pack2x16float(four_$i.zw));
-#endunroll
-        let rescaled = subgroupAny(raised && exp_sum > 0.0);
-        exp_sum = exp_sum * correction + (mine.x + mine.y + mine.z + mine.w) * value_scale.inverse;
-        if (lane == 0u) {
-            rescales[place] = u32(rescaled);
-        }
-        let all = workgroupUniformLoad(&rescales);
-        var any = 0u;
-        for (var i = 0u; i < SUBGROUPS; i++) {
-            any |= all[i];
-        }
-        if (any != 0u) {
-#unroll k < HEAD_BLOCKS
-            subgroupMatrixStore<row_major>(&scores, place * MATRIX * SCORE_PITCH, sum_$k, SCORE_PITCH);
-            workgroupBarrier();
-            for (var i = half; i < MATRIX / 4u; i += 2u) {
-                scores[tile_row * SCORE_PITCH + i] *= correction;
             }
+            var tops = four_0;
+#unroll i < KEY_EIGHTS
+            tops = max(tops, four_$i);
+#endunroll
+            var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
+            top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
+            let raised = top + shift > relative_to_$m + SLACK;
+            if (raised) {
+                correction_$m = exp(relative_to_$m - (top + shift));
+                relative_to_$m = top + shift;
+            }
+            if (hides) {
+                // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift
+                // must not vanish beside it.
+#unroll i < KEY_EIGHTS
+                four_$i = select(exp(four_$i - relative_to_$m + shift), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
+#endunroll
+            } else {
+                let less = vec4<f32>((shift - relative_to_$m) * LOG2_E);
+#unroll i < KEY_EIGHTS
+                four_$i = exp2(fma(four_$i, vec4<f32>(factor * LOG2_E), less));
+#endunroll
+            }
+            var mine = vec4<f32>();
+#unroll i < KEY_EIGHTS
+            mine += four_$i;
+            weights[tile_row_$m * WEIGHT_PITCH + $iu * 2u + half] =
+                vec2<u32>(pack2x16float(four_$i.xy), pack2x16float(four_$i.zw));
+#endunroll
+            grown = grown || (raised && exp_sum_$m > 0.0);
+            exp_sum_$m = exp_sum_$m * correction_$m + (mine.x + mine.y + mine.z + mine.w) / value_factor;
+        }
+#endunroll
+        if (grown) {
+            rescaled = 1u; // whoever else writes it writes the same
+        }
+        if (workgroupUniformLoad(&rescaled) != 0u) {
+#unroll k < HEAD_BLOCKS
+#unroll m < ROW_BLOCKS
+            subgroupMatrixStore<row_major>(&scores, (own_row + $mu * MATRIX) * SCORE_PITCH, sum_$m_$k, SCORE_PITCH);
+#endunroll
             workgroupBarrier();
-            sum_$k = subgroupMatrixLoad<Sum, row_major>(&scores, place * MATRIX * SCORE_PITCH, SCORE_PITCH);
+#unroll m < ROW_BLOCKS
+            for (var i = half; i < MATRIX / 4u; i += 2u) {
+                let at = tile_row_$m * SCORE_PITCH + i;
+                scores[at] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[at]) * correction_$m);
+            }
+#endunroll
+            workgroupBarrier();
+#unroll m < ROW_BLOCKS
+            sum_$m_$k = subgroupMatrixLoad<Sum, row_major>(
+                &scores, (own_row + $mu * MATRIX) * SCORE_PITCH, SCORE_PITCH,
+            );
+#endunroll
             workgroupBarrier();
 #endunroll
         }
 #unroll j < KEY_BLOCKS
-        let weight_$j = subgroupMatrixLoad<Left, row_major>(
-            &weights, place * MATRIX * WEIGHT_PITCH + $ju * MATRIX / 4u, WEIGHT_PITCH,
+#unroll m < ROW_BLOCKS
+        let weight_$m_$j = subgroupMatrixLoad<Left, row_major>(
+            &weights, (own_row + $mu * MATRIX) * WEIGHT_PITCH + $ju * MATRIX / 4u, WEIGHT_PITCH,
         );
+#endunroll
 #unroll k < HEAD_BLOCKS
-        sum_$k = subgroupMatrixMultiplyAccumulate(
-            weight_$j,
-            subgroupMatrixLoad<Right, row_major>(&value_tile, $ju * MATRIX * PITCH + $ku * 2u, PITCH),
-            sum_$k,
+        let value_matrix_$j_$k = subgroupMatrixLoad<Right, row_major>(
+            &tile, VALUES_AT + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
         );
+#unroll m < ROW_BLOCKS
+        sum_$m_$k = subgroupMatrixMultiplyAccumulate(weight_$m_$j, value_matrix_$j_$k, sum_$m_$k);
+#endunroll
 #endunroll
 #endunroll
     }
-    let whole = exp_sum + subgroupShuffleXor(exp_sum, 1u);
-#if CACHE == paged
-    let exists = first_row + tile_row < unit.rows;
-#else
-    let exists = first_row + tile_row < params.rows;
-#endif
     workgroupBarrier();
     // As many matrices of sums at a time as there is room where the scores were.
 #unroll k < HEAD_BLOCKS
+#unroll m < ROW_BLOCKS
     subgroupMatrixStore<row_major>(
-        &scores, place * MATRIX * SCORE_PITCH + $ku % KEY_BLOCKS * MATRIX / 4u, sum_$k, SCORE_PITCH,
+        &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ku % KEY_BLOCKS * MATRIX / 4u, sum_$m_$k, SCORE_PITCH,
     );
+#endunroll
     if ($ku % KEY_BLOCKS == KEY_BLOCKS - 1u || $ku == HEAD_BLOCKS - 1u) {
         workgroupBarrier();
-        for (var four = half; exists && four < ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u; four += 2u) {
-            let sum = scores[tile_row * SCORE_PITCH + four];
+#unroll m < ROW_BLOCKS
+        let whole_$m_$k = exp_sum_$m + subgroupShuffleXor(exp_sum_$m, 1u);
+        let exists_$m_$k = first_row + tile_row_$m < rows;
+        for (var four = half; exists_$m_$k && four < ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u; four += 2u) {
+            let sum = bitcast<vec4<f32>>(scores[tile_row_$m * SCORE_PITCH + four]);
             let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + four;
             if (!WHOLE_MATRICES && own >= VEC4S) {
                 break; // past the head
             }
             if (params.splits > 1u) {
-                store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);
+                store_split(work * TILE_ROWS + tile_row_$m, own, sum, relative_to_$m, whole_$m_$k);
             } else {
-                store(out_place(unit, real_row), own, averaged(sum, whole));
+                store(out_place(unit, real_row_$m), own, averaged(sum, whole_$m_$k));
             }
         }
+#endunroll
         workgroupBarrier();
     }
 #endunroll
