@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from liveshape import ops
-from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.expression import Applied, Expression
 from liveshape.graph.traits import Role
@@ -37,18 +37,22 @@ from liveshape.lower.pattern_operators import (
     CONVOLUTION_CHANNELS_LAST,
     GROUP_NORM_CHANNELS_LAST,
     GROUP_NORMS,
+    LINEAR,
     MEANS,
     PERMUTE,
     PERMUTED_VIEW,
     POINTWISE,
     SCALED,
+    SIZE,
     VIEW,
+    VIEWS,
 )
 from liveshape.lower.pointwise_fusion import expression_of
 from liveshape.lower.rewriting import rewritten
 from liveshape.ops.matrix_heuristics import matrix_shape
 from liveshape.ops.shapes import axis_of, ceil_div
 
+_Kept = TypeVar("_Kept", Tensor, SymInt)
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of dimensions
 _NARROW = Expression(("float32",), (), (Applied("narrow", (0,), "float16"),))
 _CLAMP = Expression(("float32",), ("float32", "float32"), (Applied("clamp", (0, 1, 2), "float32"),))
@@ -89,7 +93,7 @@ class _Rewrite:
         self._between = {node: before for node, before in between.items() if node in chosen}
         self._absorbed = {*self._between.values()}
         self._rows: list[tuple[int, int, Node]] = []  # each with the node that it stands at or behind
-        self._made: list[Tensor] = []
+        self._made: list[Value] = []
         self._images: dict[Value, _Image] = {}
         self._turned: dict[Value, Tensor] = {}  # operands by channels, and images from elsewhere
 
@@ -120,11 +124,11 @@ class _Rewrite:
         elsewhere = not self._uses.used_only_by(chosen, out)
         inside = [each for each in chosen if each.traits.role is not Role.SIZE]
         in_registers = not elsewhere and self._in_registers(node, inside)
-        halved = bool(inside) and not in_registers
+        halved = bool(inside) and not in_registers and (elsewhere or not self._are_rows_of_floats(inside))
         last = node.traits.channels_last
         moves = node.name in CONCATENATIONS or (last != "" and ops.OPS[last].traits.moves_images)
         image = self._images[out] = _Image()
-        if moves:
+        if moves or (halved and node in self._between):
             image.halves = self._like(out, "float16")
             self._place(node, image.halves)
         else:
@@ -169,6 +173,10 @@ class _Rewrite:
             self._node(node, node.name, tuple(self._image(node, each) for each in node.args[0]), RANK - 1, out)
         elif node in self._between:
             rows, sizes = self._between[node].args[0], node.args[1]
+            if out.dtype == "float16":  # in the epilogue of what gives the rows
+                halves = self._keep(Tensor(f"{rows.name} in float16", "float16", rows.max_shape))
+                self._node(node, POINTWISE, _NARROW, (rows,), (), halves)
+                rows = halves
             self._node(node, VIEW, rows, tuple(sizes[axis] for axis in _LAST), out)
         elif node.traits.channels_last:
             self._node(node, node.traits.channels_last, self._image(node, node.args[0]), *node.args[1:-1], out)
@@ -192,10 +200,33 @@ class _Rewrite:
         """The pixels of an image as rows, a view of it; `half_results.py` gives these to products as they are."""
         view, rows = self._between[node], node.outputs[0]
         assert isinstance(rows, Tensor)
-        sizes = view.args[1]
+        images, channels, pixels = view.args[1]
+        x = view.args[0]
+        floats = self._images[x].halves is None
+        image = self._images[x].stored if floats else self._image(node, x)
+        if self._uses.sizes.of(x)[0] != self._uses.sizes.of(view.args[-1])[0]:
+            image = self._of_images(node, image, images)
+        if floats:
+            self._node(node, VIEW, image, (images, pixels, channels), rows)
+            return
         halves = self._keep(Tensor(f"{rows.name} in float16", "float16", rows.max_shape))
-        self._node(node, VIEW, self._image(node, view.args[0]), (sizes[0], sizes[2], sizes[1]), halves)
+        self._node(node, VIEW, image, (images, pixels, channels), halves)
         self._node(node, POINTWISE, WIDENED, (halves,), (), rows)
+
+    def _are_rows_of_floats(self, readers: Sequence[Node]) -> bool:
+        """Whether an image is read as rows alone, and these by others than products, too, which take floats."""
+        rows = [node.outputs[0] for node, before in self._between.items() if before in readers]
+        others = (each for row in rows for each in self._uses.consumers.get(row, []))
+        return len(rows) == len(readers) == 1 and any(each.name not in LINEAR | VIEWS for each in others)
+
+    def _of_images(self, node: Node, image: Tensor, images: Any) -> Tensor:
+        """A view of so many images, which fails at a call that has another number of them."""
+        sides = tuple(self._keep(SymInt(f"{name} of {image.name}")) for name in ("height", "width"))
+        for axis, side in enumerate(sides, 1):
+            self._node(node, SIZE, image, axis, side)
+        viewed = self._keep(replace(image, name=f"{image.name}, of as many images"))
+        self._node(node, VIEW, image, (images, *sides, image.max_shape[-1]), viewed)
+        return viewed
 
     def _image(self, node: Node, x: Tensor) -> Tensor:
         """An image that is read as halves."""
@@ -243,9 +274,9 @@ class _Rewrite:
         shape = tuple(tensor.max_shape[axis] for axis in _LAST)
         return self._keep(Tensor(f"{tensor.name} in {dtype}, channels last", dtype, shape))
 
-    def _keep(self, tensor: Tensor) -> Tensor:
-        self._made.append(tensor)
-        return tensor
+    def _keep(self, value: _Kept) -> _Kept:
+        self._made.append(value)
+        return value
 
     def _node(self, place: Node, operator: str, *args: Any) -> None:
         made = ops.OPS[operator].bind(place.index, place.label, args, place.sources)

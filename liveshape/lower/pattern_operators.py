@@ -24,6 +24,7 @@ SOFTMAX = "aten._softmax.default"
 MATRICES = "aten.bmm.default"
 PERMUTE = "aten.permute_copy.default"
 VIEW = "aten.view_copy.default"
+SIZE = "sym_size.int"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
 CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
