@@ -19,12 +19,14 @@ from liveshape.kernels.kernel import Binding, Kernel, with_fields
 from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
-from liveshape.kernels.pointwise_text import number_fields, rounded, statements
+from liveshape.kernels.pointwise_text import number_fields, rounded, statements, vector_of
 from liveshape.kernels.split_bindings import use_segment_functions
 
 EPILOGUE = "epilogue_"
 NUMBER = f"{EPILOGUE}number_"
 RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
+_AHEAD = re.compile(r"alias Ahead = u32;")  # of common/ahead.wgsl
+_AHEAD_OF = re.compile(r"fn ahead_of\(place: u32\) -> Ahead \{[^}]*\}")
 _PARAMS = re.compile(r"(struct Params\s*\{[^}]*?),?\s*\}")
 
 
@@ -48,11 +50,22 @@ class Epilogue:
 
     def applied(self, text: str, element: str, width: int) -> str:
         """The text of a kernel whose stores go through it; `element` is what the kernel stores, so many at a time."""
-        setter = self._setter(element, width)
+        early = width == 4 and _AHEAD.search(text) is not None and bool(self.operands.dtypes)
+        setter = self._setter(element, width, early)
         text = use_segment_functions(with_params(text, self.fields()), "out")
+        if early:
+            text = _AHEAD_OF.sub(lambda _: "\n".join(self._ahead_of()), _AHEAD.sub("", text, count=1), count=1)
         return "\n".join([text, self.operands.functions(), own_library(setter, "library_")])
 
-    def _setter(self, element: str, width: int) -> list[str]:
+    def _ahead_of(self) -> list[str]:
+        """The operands at a place, which a kernel with common/ahead.wgsl loads before it stores there."""
+        loads, names = self.operands.loads("place", f"params.{EPILOGUE}count")
+        kinds = zip(names, self.operands.dtypes, strict=True)
+        fields = [f"{name}: {vector_of(dtype)}," for name, dtype in kinds]
+        made = f"return Ahead({', '.join(names)});"
+        return ["struct Ahead {", *fields, "}", "fn ahead_of(place: u32) -> Ahead {", *loads, made, "}"]
+
+    def _setter(self, element: str, width: int, early: bool) -> list[str]:
         kind = "vec4<i32>" if is_whole(self.computed) else "vec4<f32>"
         scalar = kind[5:8]
         value = f"{kind}(v)" if width == 4 else f"{kind}({scalar}(v))"
@@ -62,6 +75,8 @@ class Epilogue:
             loads, names = self.operands.loads("i", f"params.{EPILOGUE}count")
         else:
             loads, names = self.operands.element_loads("i")
+        if early:
+            loads, names = [], [f"at_hand.{name}" for name in names]
         first = f"{EPILOGUE}computed"
         lines, (result, *kept) = statements(self.expression, [first, *names], NUMBER, self.half)
         if self.expression.dtype == "bfloat16":

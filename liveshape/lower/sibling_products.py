@@ -55,6 +55,8 @@ def _siblings(uses: DefUse, attention: Node, limits: Limits) -> Sequence[Replace
     found = [each for place in range(_OPERANDS) if (each := _projection(uses, attention, place)) is not None]
     if len(found) == _OPERANDS and not found[0].goes_with(found[1], uses):
         found = found[1:]  # queries of another input
+    elif len(found) == _OPERANDS and not found[0].goes_with(found[2], uses):
+        found = found[:2]  # values of another one, as where positions are added to queries and keys
     first = found[0] if found else None
     if first is None or len(found) < 2 or not all(each.goes_with(first, uses) for each in found[1:]):
         return ()

@@ -180,6 +180,7 @@ def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str
     # Blocks of a subgroup are as square as can be, since it loads as many matrices as they have rows and columns.
     while subgroups_down < subgroups and down // subgroups_down > 2 * across // (subgroups // subgroups_down):
         subgroups_down *= 2
+    own_columns = across // (subgroups // subgroups_down)
     return {
         "WG": threads,
         "LANES": lanes,
@@ -188,8 +189,9 @@ def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str
         "MATRIX_DEPTH": shape.k,
         "SUBGROUPS_DOWN": subgroups_down,
         "BLOCKS_DOWN": down // subgroups_down // shape.m,
-        "BLOCKS_ACROSS": across // (subgroups // subgroups_down) // shape.n,
+        "BLOCKS_ACROSS": own_columns // shape.n,
         "BLOCKS_DEEP": step_bytes // ITEM_BYTES[dtype] // shape.k,
         "ROW_LOADS": down * step_bytes // VECTOR_BYTES // threads,
         "COLUMN_LOADS": across * step_bytes // VECTOR_BYTES // threads,
+        "STORE_TURNS": ceil_div(shape.m * own_columns // 4, lanes),
     }

@@ -22,8 +22,17 @@ CALLS = ((3, 19, 11), (1, 1, 1), (2, 5, 11), (3, 2, 7), (1, 19, 2))
 class Attending(Movements):
     """Attention of an input to itself, or to a second one, behind projections with weights of their own."""
 
-    def __init__(self, *, cross: bool = False, key_heads: int = HEADS, biased: bool = True, flat: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        cross: bool = False,
+        key_heads: int = HEADS,
+        biased: bool = True,
+        flat: bool = True,
+        halved: bool = False,  # of which values are
+    ) -> None:
         super().__init__()
+        self.halved = halved
         self.random = np.random.default_rng(key_heads)
         self.cross, self.key_heads, self.biased, self.flat = cross, key_heads, biased, flat
         self.x, (self.batch, self.rows) = self.live((BATCH, ROWS, WIDTH), 2)
@@ -48,7 +57,8 @@ class Attending(Movements):
         q = self.projected(self.x, self.rows, HEADS)
         if self.new is not None:
             self.node("liveshape.move", self.new, self.x)
-        k, v = (self.projected(self.memory, self.keys, self.key_heads) for _ in range(2))
+        values = self.broadcast("aten::mul.Scalar_out", self.memory, 0.5) if self.halved else self.memory
+        k, v = (self.projected(each, self.keys, self.key_heads) for each in (self.memory, values))
         if self.key_heads != HEADS:
             k, v = self.repeated(k), self.repeated(v)
         units = self.times(self.batch, HEADS)
@@ -65,8 +75,9 @@ class Attending(Movements):
 
     def golden(self, x: np.ndarray, memory: np.ndarray) -> np.ndarray:
         made = []
+        values = memory / 2 if self.halved else memory
         for (weight, bias), rows, heads in zip(
-            self.layers, (x, memory, memory), (HEADS, self.key_heads, self.key_heads), strict=True
+            self.layers, (x, memory, values), (HEADS, self.key_heads, self.key_heads), strict=True
         ):
             array = (rows.astype(np.float64) @ weight.T + bias).reshape(*rows.shape[:2], heads, SIZE)
             made.append(torch.from_numpy(array.repeat(HEADS // heads, axis=2)).transpose(1, 2))
@@ -85,6 +96,8 @@ def linears(graph: Graph) -> list[Any]:
         ({"biased": False}, [3 * WIDTH]),
         ({"flat": False}, [3 * WIDTH]),
         ({"key_heads": 2}, [2 * WIDTH]),
+        ({"halved": True}, [2 * WIDTH, WIDTH]),
+        ({"halved": True, "flat": False}, [2 * WIDTH, WIDTH]),
         ({"cross": True}, [WIDTH, 2 * WIDTH]),
         ({"cross": True, "key_heads": 1, "flat": False}, [WIDTH, 2 * SIZE]),
     ],

@@ -2,7 +2,7 @@
 // a step of the depth at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the
 // tiles, with common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and
 // common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
-// the first exists. Behind the loop the sums take the place of both factors, a row of matrices of each subgroup at a
+// the first exists, and what is loaded for that before (early). Behind the loop the sums take the place of both factors, a row of matrices of each subgroup at a
 // time: with more memory fewer workgroups run at once.
 #choice FACTORS: halves, bytes
 override LANES: u32 = 32; // of a subgroup
@@ -15,6 +15,7 @@ override BLOCKS_ACROSS: u32 = 4;
 override BLOCKS_DEEP: u32 = 2; // of a step of the depth
 override ROW_LOADS: u32 = 4; // vectors of 16 bytes that a thread stages in a step
 override COLUMN_LOADS: u32 = 4;
+override STORE_TURNS: u32 = 8; // of a subgroup over the sums of a row of its matrices, four columns a thread
 
 const SUBGROUPS_ACROSS: u32 = WG / LANES / SUBGROUPS_DOWN;
 const OWN_ROWS: u32 = BLOCKS_DOWN * MATRIX_ROWS; // of a subgroup
@@ -46,16 +47,21 @@ alias Sum = subgroup_matrix_result<Total, MATRIX_COLUMNS, MATRIX_ROWS>;
 
 var<workgroup> tile: array<vec4<u32>, max(COLUMNS_AT + TILE_COLUMNS * PITCH, SUMS)>;
 
-// The epilogue of the row of matrices that a subgroup has stored.
+// The epilogue of the row of matrices that a subgroup has stored: what it loads for all places of a thread (early) is on its
+// way before the first of them is stored, which no load passes.
 fn store_matrices(lane: u32, place: u32, first_row: u32, first_column: u32) {
+#unroll n < STORE_TURNS
+    let four_$n = lane + $nu * LANES;
+    let row_$n = first_row + four_$n / OWN_FOURS;
+    let column_$n = first_column + four_$n % OWN_FOURS * 4u;
+    let early_$n = early(min(row_$n, params.rows - 1u), min(column_$n, params.columns - 1u) / 4u * 4u);
+#endunroll
     workgroupBarrier();
-    for (var four = lane; four < MATRIX_ROWS * OWN_FOURS; four += LANES) {
-        let row = four / OWN_FOURS;
-        let column = first_column + four % OWN_FOURS * 4u;
-        if (first_row + row < params.rows && column < params.columns) {
-            let sums = tile[(place * MATRIX_ROWS + row) * SUM_PITCH + four % OWN_FOURS];
-            store_sums(first_row + row, column, bitcast<vec4<Total>>(sums));
-        }
+#unroll n < STORE_TURNS
+    if (four_$n < MATRIX_ROWS * OWN_FOURS && row_$n < params.rows && column_$n < params.columns) {
+        let sums = tile[(place * MATRIX_ROWS + four_$n / OWN_FOURS) * SUM_PITCH + four_$n % OWN_FOURS];
+        store_sums(row_$n, column_$n, bitcast<vec4<Total>>(sums), early_$n);
     }
+#endunroll
     workgroupBarrier();
 }

@@ -35,6 +35,7 @@ struct Params {
 #include common/clamped
 #include common/half_factors
 #include common/matrix_tiles
+#include common/nothing_early
 #include common/matrix_grid
 #include common/quotient
 
@@ -109,7 +110,7 @@ fn place_in_plane(row: u32, pixel: u32) -> u32 {
     return (at.x * params.outputs.y * params.block.y + at.y) * params.outputs.z * params.block.z + at.z;
 }
 
-fn store_sums(row: u32, column: u32, four: vec4<f32>) {
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
     let taps = select(1u, params.block.w, SPREAD);
     let channel = row / taps;
     var addend = 0.0;

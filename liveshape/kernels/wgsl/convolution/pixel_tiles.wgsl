@@ -103,22 +103,42 @@ fn column_vector(start: u32, depth: Depth) -> vec4<u32> {
     return weight[start + depth.eight];
 }
 
-// The sums of four neighbours, given back what their channels were divided by.
-fn store_sums(row: u32, column: u32, four: vec4<f32>) {
-    let place = (split * params.rows + row) * params.columns + column;
+fn place_of(row: u32, column: u32) -> u32 {
+    return (split * params.rows + row) * params.columns + column;
+}
+
 #if STORES == fours
-    var sums = four * factors[column / 4u];
+#include common/ahead
+
+struct Early {
+    ahead: Ahead,
+    factors: vec4<f32>,
+    addend: vec4<f32>,
+}
+
+fn early(row: u32, column: u32) -> Early {
+    var addend = vec4<f32>();
     if (BIAS) {
-        sums += vec4<f32>(bias[column / 4u]);
+        addend = vec4<f32>(bias[column / 4u]);
     }
-    out[place / 4u] = vec4<TOut>(sums);
+    return Early(ahead_of(place_of(row, column) / 4u), factors[column / 4u], addend);
+}
+
+// The sums of four neighbours, given back what their channels were divided by.
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
+    at_hand = given.ahead;
+    out[place_of(row, column) / 4u] = vec4<TOut>(four * given.factors + given.addend);
+}
 #else
+#include common/nothing_early
+
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
         var sum = four[i] * factors[column + i];
         if (BIAS) {
             sum += f32(bias[column + i]);
         }
-        out[place + i] = TOut(sum);
+        out[place_of(row, column) + i] = TOut(sum);
     }
-#endif
 }
+#endif

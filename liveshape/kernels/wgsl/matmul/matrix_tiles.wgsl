@@ -56,12 +56,9 @@ struct Params {
 #else
 #include matmul/store
 #endif
-#elif DEPTH == whole
-#include matmul/store_fours
+#include common/nothing_early
 #else
-fn store(batch: u32, row: u32, column: u32, sums: vec4<f32>) {
-    out[((batch * params.rows + row) * params.columns + column) / 4u] = sums;
-}
+#include matmul/store_fours
 #endif
 #include common/half_factors
 #include common/matrix_tiles
@@ -105,18 +102,21 @@ fn column_vector(start: u32, eight: u32) -> vec4<u32> {
     return weight[start + eight];
 }
 
-// The sums of four neighbours, given back what their lines were divided by.
-fn store_sums(row: u32, column: u32, four: vec4<f32>) {
+fn factor_of(row: u32) -> f32 {
 #if LEFT == halves
-    let factor = 1.0;
+    return 1.0;
 #else
-    let factor = row_factors[row_line(row)];
+    return row_factors[row_line(row)];
 #endif
-    let result = split * params.batch + batch;
+}
+
+// The sums of four neighbours, given back what their lines were divided by.
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
 #if COLUMNS == fours
-    let own = factors[column_line(column) / 4u];
-    store(result, row, column, four * min(vec4<f32>(factor), own) * max(vec4<f32>(factor), own));
+    store(row, column, four * min(given.row, given.columns) * max(given.row, given.columns), given);
 #else
+    let result = split * params.batch + batch;
+    let factor = factor_of(row);
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
         store(result, row, column + i, given_back(four[i], factor, factors[column_line(column + i)]));
     }
