@@ -92,14 +92,5 @@ fn element(at: vec4<i32>) -> f32 {
 }
 
 fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
-    let channel = tile.first_row + row;
-    let place = places[column];
-    if (channel >= params.rows || place == INVALID) {
-        return;
-    }
-    var value = sum;
-    if (BIAS) {
-        value += f32(bias[tile.group * params.rows + channel]);
-    }
-    out[tile.split * params.split_stride + place + channel * params.outputs.w] = TOut(clamped(value));
+    store_pixel(tile, tile.first_row + row, places[column], sum);
 }

@@ -68,25 +68,11 @@ fn right_four(tile: Tile, columns: Columns, k: u32) -> vec4<f32> {
     return select(vec4<f32>(), vec4<f32>(f32(x[places.x]), f32(x[places.y]), f32(x[places.z]), f32(x[places.w])), inside);
 }
 
-// Places of four pixels in out.
-fn targets_at(tile: Tile, column: u32) -> vec4<u32> {
-    return vec4<u32>(
-        pixel_at(tile, column).place, pixel_at(tile, column + 1u).place, pixel_at(tile, column + 2u).place,
-        pixel_at(tile, column + 3u).place,
-    );
+// The place of a pixel in out.
+fn target_at(tile: Tile, column: u32) -> u32 {
+    return pixel_at(tile, column).place;
 }
 
-fn store_four(tile: Tile, channel: u32, places: vec4<u32>, sums: vec4<f32>) {
-    if (channel >= params.rows) {
-        return;
-    }
-    var values = sums;
-    if (BIAS) {
-        values += f32(bias[tile.group * params.rows + channel]);
-    }
-    for (var c = 0u; c < 4u; c++) {
-        if (places[c] != INVALID) {
-            out[tile.split * params.split_stride + places[c] + channel * params.outputs.w] = TOut(clamped(values[c]));
-        }
-    }
+fn store_sum(tile: Tile, channel: u32, place: u32, sum: f32) {
+    store_pixel(tile, channel, place, sum);
 }

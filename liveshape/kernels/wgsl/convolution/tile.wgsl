@@ -130,3 +130,15 @@ fn pixel_at(tile: Tile, column: u32) -> Pixel {
     let place = plane * params.rows * params.outputs.w + u32(place_in(params.outputs, vec3<i32>(result)));
     return Pixel(select(vec4<i32>(OUTSIDE), vec4<i32>(first, start), exists), select(INVALID, place, exists));
 }
+
+// The sum of a channel of a tile at a place of its pixel, behind bias and clamp.
+fn store_pixel(tile: Tile, channel: u32, place: u32, sum: f32) {
+    if (channel >= params.rows || place == INVALID) {
+        return;
+    }
+    var value = sum;
+    if (BIAS) {
+        value += f32(bias[tile.group * params.rows + channel]);
+    }
+    out[tile.split * params.split_stride + place + channel * params.outputs.w] = TOut(clamped(value));
+}

@@ -65,12 +65,10 @@ fn right_four(tile: Tile, columns: Columns, k: u32) -> vec4<f32> {
     return right_vector(columns.start + k * params.columns, columns.count);
 }
 
-fn targets_at(tile: Tile, column: u32) -> u32 {
+fn target_at(tile: Tile, column: u32) -> u32 {
     return column;
 }
 
-fn store_four(tile: Tile, row: u32, column: u32, sums: vec4<f32>) {
-    for (var c = 0u; c < 4u; c++) {
-        store_product(tile.result, row, column + c, sums[c]);
-    }
+fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
+    store_product(tile.result, row, column, sum);
 }

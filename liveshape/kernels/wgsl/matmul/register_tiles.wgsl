@@ -164,14 +164,27 @@ fn main(
         buffer = BUFFERS - 1u - buffer;
 #endif
     }
-#unroll c < THREAD_COLUMN_FOURS
-    {
-        let targets = targets_at(tile, tile.first_column + (column + $cu * COLUMN_THREADS) * 4u);
+#if BUFFERS != 1
+    workgroupBarrier();
+#endif
+    // By way of workgroup memory, a row of each four at a time: neighbouring threads store neighbours, and the text of a
+    // store, with the epilogue in it, is there once.
+    let target_column = target_at(tile, tile.first_column + thread % TILE_COLUMNS);
+    for (var part = 0u; part < 4u * THREAD_ROW_FOURS; part++) {
 #unroll r < THREAD_ROW_FOURS
 #unroll j < FOUR
-        store_four(tile, tile.first_row + (row + $ru * ROW_THREADS) * 4u + $ju, targets, sums_$r_$c[$j]);
+        if (part == 4u * $ru + $ju) {
+#unroll c < THREAD_COLUMN_FOURS
+            left_tile[row * COLUMN_FOURS + column + $cu * COLUMN_THREADS] = sums_$r_$c[$j];
+#endunroll
+        }
 #endunroll
 #endunroll
+        workgroupBarrier();
+        let first_row = tile.first_row + part / 4u * ROW_THREADS * 4u + part % 4u;
+        for (var i = thread; i < ROW_THREADS * TILE_COLUMNS; i += WG) {
+            store_sum(tile, first_row + i / TILE_COLUMNS * 4u, target_column, left_tile[i / 4u][i % 4u]);
+        }
+        workgroupBarrier();
     }
-#endunroll
 }
