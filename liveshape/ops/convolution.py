@@ -24,7 +24,7 @@ from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, gemm_of, imag
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import Halves, halves_of
 from liveshape.ops.operations import convolved
-from liveshape.ops.product_tiles import RegisterTile
+from liveshape.ops.product_tiles import RegisterTile, split_sums
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import first_axis
 from liveshape.ops.scalars import float_of
@@ -42,10 +42,11 @@ LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels
 FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
 SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 MAX_SPLITS = 16
-SPLIT_TILES = 128  # below this split-K fills a device better
+SPLIT_TILES = 128  # below this split-K fills a device better, where no thread has a large part of a tile
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
-LARGER_TILES = RegisterTile(128, 128, 2, 2, 2), RegisterTile(64, 128, 2, 2, 2), RegisterTile(64, 64, 2, 1, 2)
-SMALLEST_TILE = RegisterTile(32, 64, 2, 1, 2)  # the only one that shares the depth
+LARGE_REGISTERS = RegisterTile(128, 64, 2, 2, unrolled=4, split_depth=128)
+SMALL_REGISTERS = RegisterTile(64, 64, 2, 1, split_depth=128)
+LOW_REGISTERS = RegisterTile(32, 64, 2, 1, split_depth=128)
 LOW_REGISTER_TILE = 16  # rows up to which tiles of half of the height are better
 MAX_QUOTIENT = 1 << 20  # common/quotient.wgsl
 LANE_PIXELS = 4  # that a lane has in registers
@@ -227,15 +228,16 @@ def conv_with_clamp(
     depth, taps = x.shape[1] // groups * prod(window.kernel), prod(window.kernel)
     lanes = limits.few_threads_lanes if depth + AXES * taps <= limits.max_turns else 0
     many, parts = limits.has_many_threads, 1 if lanes else depth_parts(depth, limits)
-    registers = many and limits.max_invocations >= LARGER_TILES[0].threads and not transposed and depth < MAX_QUOTIENT
+    registers = many and limits.max_invocations >= LARGE_REGISTERS.threads and not transposed and depth < MAX_QUOTIENT
     layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes, parts, registers)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     results, most = prod(out.max_shape), depth_parts(x.max_shape[1] // groups * taps, limits)
     room = most * results if most > 1 and (layer.plain or not lanes) else 0
-    if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
-        elements = SMALLEST_TILE.rows * SMALLEST_TILE.columns if layer.registers else TILE_ELEMENTS
-        room = max(room, min(2 * SPLIT_TILES * elements, MAX_SPLITS * results))
+    if layer.registers and layer.depth >= 2 * LARGE_REGISTERS.split_depth:
+        room = max(room, split_sums(results))
+    elif layer.many and layer.depth >= 2 * SPLIT_DEPTH:
+        room = max(room, min(2 * SPLIT_TILES * TILE_ELEMENTS, MAX_SPLITS * results))
     if room:
         sums = yield Scratch("float32", (room,))
     halves = yield from _halves(layer, limits)
@@ -381,7 +383,6 @@ class Tiles(NamedTuple):
 
 def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
-    registers: RegisterTile | None = None
     if layer.lanes:
         height = next((rows for rows in LANE_ROWS if layer.rows <= rows), LANE_ROWS[-1])
         width = LANE_PIXELS * layer.lanes
@@ -390,8 +391,9 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
         height, width = LOW_TILE, 2 * TILE_COLUMNS
         total = batch * ceil_div(columns, width)
     elif layer.registers and layer.rows > LOW_REGISTER_TILE:
-        registers = _register_tile(batch, layer.rows, columns)
+        registers = _register_tile(batch, layer.rows, columns, layer.depth)
         height, width, total = registers.rows, registers.columns, registers.covering(batch, layer.rows, columns)
+        return Tiles(height, width, total, max(layer.parts, registers.splits(total, layer.depth)), registers)
     else:
         width = TILE_COLUMNS
         height, total = tiling(batch, layer.rows, columns, layer.enough)
@@ -400,19 +402,19 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
         layer.many and splits < MAX_SPLITS and splits * total < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
     ):
         splits = splits * 2
-    return Tiles(height, width, total, splits, registers)
+    return Tiles(height, width, total, splits, None)
 
 
-def _register_tile(batch: int, rows: int, columns: int) -> RegisterTile:
-    """The largest tile that the rows half fill and that there is enough of.
+def _register_tile(batch: int, rows: int, columns: int, depth: int) -> RegisterTile:
+    """The tile that the rows half fill, a large one where these and the splits of their depth keep a device busy.
 
-    >>> _register_tile(1, 256, 3136).rows, _register_tile(1, 64, 100352).rows
-    (32, 64)
+    >>> [_register_tile(1, *sizes).rows for sizes in ((256, 1568, 2304), (256, 196, 2304), (32, 9, 9))]
+    [128, 64, 32]
     """
-    for tile in LARGER_TILES:
-        if tile.covering(batch, rows, columns) >= ENOUGH_TILES and 2 * rows > tile.rows:
-            return tile
-    return SMALLEST_TILE
+    many = LARGE_REGISTERS.covering(batch, rows, columns) * LARGE_REGISTERS.most_splits(depth) >= ENOUGH_TILES
+    if many and 2 * rows > LARGE_REGISTERS.rows:
+        return LARGE_REGISTERS
+    return SMALL_REGISTERS if 2 * rows > SMALL_REGISTERS.rows else LOW_REGISTERS
 
 
 def _check(

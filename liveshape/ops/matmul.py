@@ -56,9 +56,10 @@ FLOATS = ProductsByDepth.of_weight("floats")
 HALVES = ProductsByDepth.of_weight("halves")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
+FEWEST_ROWS = 2  # up to here where low tiles share a depth: 4 rows of 4,096 x 4,096 floats take 42 us, not 60 (H200)
 TILE_COLUMNS = 64
 DEPTH_STEP = 16  # how the depth of a tile goes
-FEW_UNITS = 1024  # of four columns, up to which 16 threads each leave a device idle
+FEW_UNITS = 1024  # of four columns of a right factor [K, N], up to which 16 threads each leave a device idle
 FEWEST_UNITS = 256  # up to which 64 do
 LANE_SHARES = 2  # rows that a lane of a subgroup has, where threads are few; more take longer to compile than they gain
 DEPTH_TURNS = 4  # of a thread for an element of the depth, where threads are few; half of that where they are many
@@ -171,14 +172,14 @@ def routed_product(
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
     tensors = (out, x, absent if addend is None else addend, stored, *scales)
     values |= {"TRANSPOSED": transposed, **choices}
-    parts = depth_parts(depth, limits)
-    if sums is not None and takes_register_tiles(limits) and not _is_few(rows, limits):
+    parts, few = depth_parts(depth, limits), _is_few(rows, limits, kernels)
+    if sums is not None and takes_register_tiles(limits) and not few:
         most = prod(sums.max_shape) // max(1, batch * rows * columns)
         parts = max(parts, min(most, split_k(batch, rows, columns, depth, limits)))
     if parts > 1:
-        yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough)
+        yield from _in_parts(tensors, values, parts, sums, limits, kernels, enough, few)
         return
-    yield _one_product(kernels.whole, tensors, values, batch, depth, limits, enough)
+    yield _one_product(kernels.whole, tensors, values, batch, depth, limits, enough, few)
 
 
 def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int) -> bool:
@@ -189,9 +190,10 @@ def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int
     return gains_by_matrices(batch, rows, columns, depth)
 
 
-def _is_few(rows: int, limits: Limits) -> bool:
+def _is_few(rows: int, limits: Limits, kernels: ProductsByDepth) -> bool:
     """Whether rows are few. Tiles of every height sum alike, so that they serve all rows where sums have one order."""
-    return rows <= FEW_ROWS and not limits.one_order
+    most = FEWEST_ROWS if kernels is FLOATS and takes_register_tiles(limits) else FEW_ROWS
+    return rows <= most and not limits.one_order
 
 
 def _one_product(
@@ -202,6 +204,7 @@ def _one_product(
     depth: int,
     limits: Limits,
     enough: int,
+    few: bool,
 ) -> Dispatch:
     """The dispatch for few or for many rows; each of a batch adds up `depth` elements."""
     rows, columns, transposed = values["rows"], values["columns"], values["TRANSPOSED"]
@@ -210,17 +213,17 @@ def _one_product(
         shares = 1 if rows <= lanes else LANE_SHARES
         groups = batch * ceil_div(rows, shares * lanes) * ceil_div(columns, 4 * lanes)
         return kernels.lanes(*tensors, **values, SHARES=shares, LANES=lanes, WG=lanes, VEC=vector, groups=groups)
-    if _is_few(rows, limits):
+    if few:
         units = batch * ceil_div(columns, 4) if rows else 0
         unit_threads = _unit_threads(units, depth, transposed, limits)
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
         return kernels.rows(
-            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads,
+            *tensors, **values, ROWS=1 << max(rows - 1, 0).bit_length(), UNIT_THREADS=unit_threads,
             ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     if takes_register_tiles(limits):
-        tile = register_tile(values["batch"], rows, columns, limits)
+        tile = register_tile(values["batch"], rows, columns, values["depth"], limits)
         return kernels.registers(
             *tensors, **values, **tile.constants(transposed=transposed), VEC=vector,
             groups=tile.covering(batch, rows, columns),
@@ -237,6 +240,7 @@ def _in_parts(
     limits: Limits,
     kernels: ProductsByDepth,
     enough: int,
+    few: bool,
 ) -> Iterator[Dispatch]:
     """A long depth: the sums of its parts, and their sum, which the addend and the clamp are for."""
     assert sums is not None
@@ -245,7 +249,7 @@ def _in_parts(
     part = ceil_div(values["depth"], parts * DEPTH_STEP) * DEPTH_STEP
     parts = ceil_div(values["depth"], part)
     plain = values | {"ADDEND": False, "CLAMP": False, "splits": parts, "split_depth": part}
-    yield _one_product(kernels.parts, (sums, x, x, *factors), plain, batch * parts, part, limits, enough)
+    yield _one_product(kernels.parts, (sums, x, x, *factors), plain, batch * parts, part, limits, enough, few)
     count = batch * rows * columns
     ends = {name: value for name, value in values.items() if name in COMBINE.fields or name in COMBINE.constants}
     yield COMBINE(out, sums, addend, **ends, splits=parts, count=count, threads=count)
@@ -256,12 +260,14 @@ def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> i
 
     >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
     (128, 16)
+    >>> _unit_threads(9999, 512, True, Limits())
+    128
     """
-    steps = depth // 4 if transposed else depth
-    if limits.has_many_threads and units <= FEWEST_UNITS and steps >= 128:
-        return 128
-    idle = limits.has_many_threads and units <= FEW_UNITS and steps >= 64
-    return 64 if idle or (transposed and depth >= 1024) else 16
+    if not limits.has_many_threads:
+        return 64 if transposed and depth >= 1024 else 16
+    if transposed:
+        return next((threads for threads in (128, 64) if depth >= 4 * threads), 16)
+    return 128 if units <= FEWEST_UNITS and depth >= 128 else 64 if units <= FEW_UNITS and depth >= 64 else 16
 
 
 def tiling(batch: int, rows: int, columns: int, enough: int = ENOUGH_TILES) -> tuple[int, int]:

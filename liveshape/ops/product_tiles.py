@@ -1,7 +1,6 @@
 """Tiles of products of floats where threads are many: their sizes, and split-K where they are few.
 
-Measured on an H200, which has 132 multiprocessors: medians of candidates side by side, 16 to 16,384 rows of the layers
-of an encoder of BERT-base's size.
+Measured on an H200: candidates side by side, 2 to 16,384 rows of the layers of an encoder of BERT-base's size.
 """
 
 from __future__ import annotations
@@ -9,19 +8,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from liveshape.graph import Limits
+from liveshape.ops.matrix_heuristics import MULTIPROCESSORS
 from liveshape.ops.shapes import ceil_div
 
-MAX_SPLITS = 16
-SPLIT_TILES = 384  # tiles and splits that a device is filled with
-SPLIT_DEPTH = 64  # of each split, at least
-LARGE_TILES = 264  # that keep a device busy, of the large ones
+ENOUGH_TILES = 2 * MULTIPROCESSORS  # from which on large ones serve better than more of the small ones
+MAX_SPLITS = 32
 FOUR = 4
 VECTOR_BYTES = 16
 
 
 class RegisterTile(NamedTuple):
     """A tile, the rows and columns of it that a thread has, in fours, and the fours of the depth of a step; of these,
-    those in one text, and how many steps are in workgroup memory."""
+    those in one text, and how many steps are in workgroup memory. For split-K, how many of such workgroups a
+    multiprocessor takes, and the depth that each has at least."""
 
     rows: int
     columns: int
@@ -30,6 +29,8 @@ class RegisterTile(NamedTuple):
     step_fours: int = 4
     unrolled: int = 1
     buffers: int = 1
+    resident: int = 3
+    split_depth: int = 96
 
     @property
     def threads(self) -> int:
@@ -57,14 +58,27 @@ class RegisterTile(NamedTuple):
             "RIGHT_LOADS": ceil_div(right // FOUR if transposed else right, self.threads),
         }
 
+    @property
+    def split_sums(self) -> int:
+        """Partial sums of all that a device takes at once."""
+        return self.resident * MULTIPROCESSORS * self.rows * self.columns
+
+    def most_splits(self, depth: int) -> int:
+        """How many splits a depth has at most."""
+        return max(1, min(MAX_SPLITS, depth // self.split_depth))
+
+    def splits(self, tiles: int, depth: int) -> int:
+        """In how many parts a depth goes, so that few tiles fill a device."""
+        return max(1, min(self.most_splits(depth), self.resident * MULTIPROCESSORS // max(1, tiles)))
+
     def covering(self, batch: int, rows: int, columns: int) -> int:
         """How many cover a product."""
         return batch * ceil_div(rows, self.rows) * ceil_div(columns, self.columns)
 
 
+LOWEST = RegisterTile(16, 64, 1, 1, resident=8, split_depth=48)
 LOW = RegisterTile(32, 64, 1, 1)
-SMALL = RegisterTile(64, 64, 2, 1)
-LARGE = RegisterTile(128, 64, 2, 2)
+LARGE = RegisterTile(128, 64, 2, 2, unrolled=4)
 
 
 def takes_register_tiles(limits: Limits) -> bool:
@@ -73,36 +87,39 @@ def takes_register_tiles(limits: Limits) -> bool:
     >>> takes_register_tiles(Limits()), takes_register_tiles(Limits(max_cooperating_threads=4))
     (True, False)
     """
-    tiles = (LOW, SMALL, LARGE)
+    tiles = (LOWEST, LOW, LARGE)
     fit = all(tile.threads <= limits.max_invocations and tile.nbytes <= limits.max_workgroup_bytes for tile in tiles)
     return limits.has_many_threads and fit
 
 
-def register_tile(batch: int, rows: int, columns: int, limits: Limits) -> RegisterTile:
-    """The tile of a product. All of them sum alike.
+def register_tile(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> RegisterTile:
+    """The tile of a product: large ones where these and the splits of their depth keep most multiprocessors busy.
 
-    >>> register_tile(1, 4096, 4096, Limits()).rows
-    128
-    >>> register_tile(1, 16, 768, Limits()).rows
-    32
+    All of them sum alike.
+
+    >>> register_tile(1, 4096, 4096, 64, Limits()).rows, register_tile(1, 512, 768, 768, Limits()).rows
+    (128, 128)
+    >>> register_tile(1, 128, 768, 768, Limits()).rows, register_tile(1, 16, 768, 768, Limits()).rows
+    (32, 16)
     """
-    if LARGE.covering(batch, rows, columns) >= LARGE_TILES:
+    splits = 1 if limits.one_order else LARGE.most_splits(depth)
+    if rows > LOW.rows and LARGE.covering(batch, rows, columns) * splits >= ENOUGH_TILES:
         return LARGE
-    return SMALL if rows > LOW.rows else LOW
+    return LOW if rows > LOWEST.rows else LOWEST
 
 
 def split_k(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> int:
     """In how many parts the depth goes, so that few tiles fill a device: one, where sums have one order.
 
     >>> split_k(1, 128, 768, 768, Limits()), split_k(1, 4096, 768, 768, Limits())
-    (12, 1)
+    (8, 1)
     """
     if limits.one_order:
         return 1
-    tiles = register_tile(batch, rows, columns, limits).covering(batch, rows, columns)
-    return max(1, min(MAX_SPLITS, SPLIT_TILES // max(tiles, 1), depth // SPLIT_DEPTH))
+    tile = register_tile(batch, rows, columns, depth, limits)
+    return tile.splits(tile.covering(batch, rows, columns), depth)
 
 
 def split_sums(results: int) -> int:
     """Partial sums of at most so many results, whatever their rows and columns are."""
-    return min(MAX_SPLITS * results, SPLIT_TILES * max(tile.rows * tile.columns for tile in (LOW, SMALL)))
+    return min(MAX_SPLITS * results, LARGE.split_sums)

@@ -84,8 +84,10 @@ fn main(
     var right_$i = right_four(tile, columns, tile.first_k + right_k_$i);
 #endunroll
 #endif
-    let column = thread % COLUMN_THREADS;
-    let row = thread / COLUMN_THREADS;
+    // Neighbouring threads have other rows, the next but one other columns: shared memory serves eight threads at a time,
+    // and sixteen where each has an address with the next one, or with the next but one.
+    let column = thread / 2u % COLUMN_THREADS;
+    let row = thread % 2u + thread / (2u * COLUMN_THREADS) * 2u;
 #unroll r < THREAD_ROW_FOURS
 #unroll c < THREAD_COLUMN_FOURS
     var sums_$r_$c = mat4x4<f32>();
