@@ -36,7 +36,7 @@ def image_sizes(node: Node, tensor: Tensor, of: Callable[[Tensor], Any], symbol:
     sizes = of(x)
     if node.name == GROUP_NORM_CHANNELS_LAST:
         return sizes[0], fixed(1), fixed(1), sizes[3]
-    if tensor is not node.outputs[0]:
+    if tensor not in node.outputs[:1]:  # a second result, or a cache that is written in place
         return None
     if node.name in GROUP_NORMS:
         return sizes

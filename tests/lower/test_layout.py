@@ -227,3 +227,15 @@ def test_a_row_that_is_transposed_is_the_row(operator: str) -> None:
     graph = fuse(chain.graph(turned), open_device().limits)
     (got,) = executor_of(graph, open_device()).execute([np.arange(7, dtype=np.float32)])
     np.testing.assert_array_equal(got, np.arange(7))
+
+
+def test_caches_that_are_written_in_place_have_sizes() -> None:
+    """A node that gives nothing but what it writes in place, with an expression beside it."""
+    chain = Chain()
+    new = [chain.input((1, 7, 2, 6)) for _ in range(2)]
+    caches = [chain.input((1, 60, 2, 6)) for _ in range(2)]
+    chain.node("liveshape.update_caches", *new, *caches, 0, None)
+    half = chain.node("aten.mul.Scalar", caches[0], 0.5, chain.tensor((1, 60, 2, 6)))
+    out = chain.node("aten.abs.default", half, chain.tensor((1, 60, 2, 6)))
+    uses = DefUse(chain.graph(out))
+    assert [len(uses.sizes.of(each)) for each in (*caches, out)] == [4, 4, 4]
