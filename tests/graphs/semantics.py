@@ -1,23 +1,24 @@
 """What every operator of a random program means, in torch: floats are float64, whole numbers int64.
 
-Pointwise operators mean what kernels/pointwise_table.py says of their functions.
+Pointwise operators mean what kernels/pointwise_table.py says of their functions, and what torch does not have means
+what `liveshape check` says of it.
 
 A function gets the arguments before the output and returns what its node's targets become.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
+from liveshape.check.meanings import MEANINGS
 from liveshape.check.meanings.pointwise_meanings import Operand, evaluated
 from liveshape.ops import OPS
 from liveshape.ops.pointwise import built
-from tests.ops.cases.attention import _attention
 from tests.support.torch_functions import TorchFunctions
 
 Tensor = torch.Tensor
@@ -34,14 +35,10 @@ NUDGED = {"torchao.choose_qparams_affine.default"}
 
 
 def _plain() -> None:
-    for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv"):
-        MEANING[name] = getattr(operator, name)
     for name in ("clone", "alias_copy", "detach_copy", "_to_copy", "lift_fresh_copy"):
         MEANING[f"aten.{name}.default"] = lambda x, *_: x
     for name in ("mm", "bmm", "matmul"):
         MEANING[f"aten.{name}.default"] = getattr(torch, name)
-    MEANING["sym_max"], MEANING["sym_min"] = max, min
-    MEANING["liveshape.move"] = MEANING["liveshape.assign"] = lambda x: x
 
 
 _KINDS = {torch.float64: "float32", torch.int64: "int64", torch.bool: "bool"}
@@ -61,7 +58,32 @@ def _by_table(define: Callable[..., Any]) -> Callable[..., Tensor]:
     return evaluated_at
 
 
+def _by_check(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator as numpy has it, of bytes where whole numbers fit."""
+
+    def evaluated_by_numpy(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):  # shapes are asked for with zeros
+            results = function(*(_in_numpy(each) if isinstance(each, Tensor) else each for each in arguments))
+        made = [_in_torch(each) if isinstance(each, np.ndarray) else each for each in results if each is not None]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return evaluated_by_numpy
+
+
+def _in_numpy(x: Tensor) -> Any:
+    if x.dtype != torch.int64 or not x.numel():
+        return x.numpy()
+    fitting = (dtype for dtype in (torch.int8, torch.uint8) if bool((x == x.to(dtype)).all()))
+    return x.to(next(fitting, torch.int64)).numpy()
+
+
+def _in_torch(array: Any) -> Tensor:
+    kind = {"f": torch.float64, "b": torch.bool}.get(array.dtype.kind, torch.int64)
+    return torch.tensor(array, dtype=kind)
+
+
 TORCH = TorchFunctions()
+MEANING.update({name: _by_check(function) for name, function in MEANINGS.items()})
 for _name, _entry in OPS.items():
     if _entry.traits.pointwise is not None and _name.startswith("aten."):
         MEANING[_name] = _by_table(_entry.traits.pointwise)
@@ -129,9 +151,6 @@ MEANING.update({
     "aten._log_softmax.default": lambda x, dim, _: torch.log_softmax(x, dim),
     "aten.native_layer_norm.default": torch.native_layer_norm,
     "aten.native_group_norm.default": lambda x, *rest: torch.native_group_norm(x.contiguous(), *rest),
-    "et_vk.rms_norm.default": lambda x, weight, eps: (
-        x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * weight
-    ),
     "aten.linear.default": F.linear,
     "aten.addmm.default": lambda addend, x, other, beta, alpha: torch.addmm(addend, x, other, beta=beta, alpha=alpha),
     "aten.embedding.default": lambda weight, ids, *_: weight[ids],
@@ -146,7 +165,6 @@ MEANING.update({
     "aten.full.default": lambda size, value, *_: torch.full(size, value),
     "aten.full_like.default": lambda x, value, *_: torch.full(x.shape, value),
     "aten.arange.start_step": lambda start, end, step, *_: torch.arange(start, end, step),
-    "sym_size.int": lambda x, dim: x.shape[dim],
     "et_vk.select_as_symint.default": lambda x, dim, index: (
         x.select(dim, index).reshape(-1)[0].item() if x.numel() else 0
     ),
@@ -164,30 +182,6 @@ def meaning(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def nibbles(packed: Tensor, depth: int, high_first: bool) -> Tensor:
-    """The whole numbers of a packed 4-bit weight."""
-    low, high = packed % 16 - 8, packed // 16 - 8
-    pairs = (high, low) if high_first else (low, high)
-    return torch.stack(pairs, -1).reshape(packed.shape[0], -1)[:, :depth].double()
-
-
-@meaning("et_vk.linear_q4gsw.default")
-def _linear_q4(x: Tensor, weight: Tensor, scales: Tensor, group: int, bias: Tensor | None) -> Tensor:
-    whole = nibbles(weight, x.shape[-1], False) * scales.repeat_interleave(group, 0).T
-    return F.linear(x, whole, bias)
-
-
-@meaning("et_vk.linear_qcs4w.default")
-def _linear_columns(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-    return F.linear(x, nibbles(weight, x.shape[-1], True) * scales[:, None])
-
-
-@meaning("et_vk.embedding_q4gsw.default")
-def _embedding_q4(weight: Tensor, scales: Tensor, group: int, ids: Tensor, is_linear_weight: bool) -> Tensor:
-    table = nibbles(weight, weight.shape[1] * 2, not is_linear_weight) * scales.repeat_interleave(group, 1)
-    return table[ids]
-
-
 @meaning("torchao.choose_qparams_affine.default")
 def _choose_qparams(x: Tensor, *_: Any, nudge: float) -> tuple[Tensor, Tensor]:
     """As torchao has it for asymmetric int8 by rows, in float32 as there: a zero point is a matter of rounding.
@@ -198,14 +192,6 @@ def _choose_qparams(x: Tensor, *_: Any, nudge: float) -> tuple[Tensor, Tensor]:
     low, high = x.float().amin(-1).clamp(max=0), x.float().amax(-1).clamp(min=0)
     scale = ((high - low) / 255 * (1 + nudge)).clamp(min=torch.finfo(torch.float32).tiny)
     return scale.double(), (-128 - torch.round(low / scale)).clamp(-128, 127).long()
-
-
-@meaning("et_vk.linear_dq8ca_q4gsw.default")
-def _linear_rounded(
-    x: Tensor, scale: Tensor, zero: Tensor, weight: Tensor, _: Any, scales: Tensor, group: int, bias: Tensor | None
-) -> Tensor:
-    steps = torch.round(x / scale[..., None]) + zero[..., None]
-    return _linear_q4((steps.clamp(-128, 127) - zero[..., None]) * scale[..., None], weight, scales, group, bias)
 
 
 @meaning("et_vk.conv_with_clamp.default")
@@ -224,123 +210,6 @@ def _sort(x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
 def _topk(x: Tensor, k: int, dim: int, largest: bool, _: bool) -> tuple[Tensor, Tensor]:
     values, places = _sort(x, dim, largest)
     return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
-
-
-def _codes(values: Tensor, scale: float, zero: int) -> Tensor:
-    return (torch.round(values / scale) + zero).clamp(-128, 127)
-
-
-def _along(x: Tensor, given: Tensor, axis: int) -> Tensor:
-    return given.reshape([-1 if each == axis % x.dim() else 1 for each in range(x.dim())])
-
-
-@meaning("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
-def _quantize(x: Tensor, scale: Any, zero: Any, *_: Any) -> Tensor:
-    return _codes(x, scale, zero)
-
-
-@meaning("quantized_decomposed.quantize_per_channel.default")
-def _quantize_channels(x: Tensor, scales: Tensor, zeros: Tensor, axis: int, *_: Any) -> Tensor:
-    return _codes(x, _along(x, scales, axis), _along(x, zeros, axis))
-
-
-@meaning("quantized_decomposed.quantize_per_token.default")
-def _quantize_tokens(x: Tensor, scales: Tensor, zeros: Tensor, *_: Any) -> Tensor:
-    return torch.round(x / scales + zeros).clamp(-128, 127)
-
-
-@meaning(*(f"quantized_decomposed.dequantize_{form}" for form in ("per_tensor.default", "per_tensor.tensor",
-                                                                "per_token.default")))  # fmt: skip
-def _dequantize(x: Tensor, scale: Any, zero: Any, *_: Any) -> Tensor:
-    return (x - zero) * scale
-
-
-@meaning("quantized_decomposed.dequantize_per_channel.default")
-def _dequantize_channels(x: Tensor, scales: Tensor, zeros: Tensor, axis: int, *_: Any) -> Tensor:
-    return (x - _along(x, zeros, axis)) * _along(x, scales, axis)
-
-
-@meaning("et_vk.linear_q8ta_q8csw.default")
-def _linear_bytes(
-    x: Tensor, scale: float, zero: int, weight: Tensor, _: Any, scales: Tensor, bias: Tensor | None
-) -> Tensor:
-    columns = weight.shape[0]
-    offset = None if bias is None else bias[:columns]
-    return F.linear((x - zero).double() * scale, weight * scales[:columns, None], offset)
-
-
-@meaning("et_vk.q8ta_linear.default")
-def _linear_codes(*given: Any) -> Tensor:
-    *operands, scale, zero, bias, activation = given
-    values = _linear_bytes(*operands, bias)
-    return _codes(torch.relu(values) if activation == "relu" else values, scale, zero)
-
-
-@meaning("et_vk.q8ta_relu.default")
-def _relu_codes(x: Tensor, scale: float, zero: int, out_scale: float, out_zero: int) -> Tensor:
-    return _codes(torch.relu((x - zero) * scale), out_scale, out_zero)
-
-
-@meaning("et_vk.q8ta_add.default")
-def _add_codes(a: Tensor, b: Tensor, a_scale: float, a_zero: int, b_scale: float, b_zero: int, *to: Any) -> Tensor:
-    out_scale, out_zero, alpha = to
-    return _codes((a - a_zero) * a_scale + alpha * (b - b_zero) * b_scale, out_scale, out_zero)
-
-
-@meaning("et_vk.apply_rotary_emb_hf.default")
-def _rotary_halves(q: Tensor, k: Tensor, cosine: Tensor, sine: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    def turn(x: Tensor) -> Tensor:
-        width = cosine.shape[1]
-        angles = slice(start, start + x.shape[1])
-        rest, x = x[..., width:], x[..., :width]
-        other = torch.cat((-x[..., width // 2 :], x[..., : width // 2]), -1)
-        return torch.cat((x * cosine[angles].unsqueeze(1) + other * sine[angles].unsqueeze(1), rest), -1)
-
-    return turn(q), turn(k)
-
-
-@meaning("et_vk.apply_rotary_emb.default")
-def _rotary_neighbours(q: Tensor, k: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
-    turn = torch.complex(cosine, sine).unsqueeze(1)
-    return tuple(
-        torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * turn).flatten(-2)
-        for x in (q, k)
-    )
-
-
-def _in_cache(cache: Tensor, rows: Tensor, position: int) -> Tensor:
-    return torch.cat((cache[:, :position], rows, cache[:, position + rows.shape[1] :]), 1)
-
-
-@meaning("custom_sdpa.default")
-def _custom_sdpa(
-    q: Tensor, k: Tensor, v: Tensor, position: int, mask: Any, dropout: float, causal: bool, scale: Any
-) -> Tensor:
-    keys, values = (held[:, : position + q.shape[1]].transpose(1, 2) for held in (k, v))
-    return _attention(q.transpose(1, 2), keys, values, mask, position if causal else None, scale).transpose(1, 2)
-
-
-@meaning("sdpa_with_kv_cache.default")
-def _sdpa_with_cache(
-    q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, position: int, _: Any, *rest: Any
-) -> tuple[Tensor, ...]:
-    caches = _in_cache(k_cache, k, position), _in_cache(v_cache, v, position)
-    return _custom_sdpa(q, *caches, position, *rest), *caches
-
-
-@meaning("update_cache.default")
-def _update_cache(rows: Tensor, cache: Tensor, position: int) -> Tensor:
-    return _in_cache(cache, rows, position)
-
-
-@meaning("et_vk.sdpa.default")
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-    return _attention(q, k, v, mask, None, scale)
-
-
-@meaning("liveshape.record")
-def _record(tokens: Tensor, position: int, history: Tensor) -> Tensor:
-    return _in_cache(history, tokens.reshape(1, -1), position)
 
 
 @meaning("liveshape.sample")
