@@ -18,35 +18,25 @@ def cast(e: Build, x: Any, *_: Any) -> Term:
     return e.call(conversion(x.dtype, e.out), x)
 
 
-def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """x in out's type; types that are stored alike share memory."""
-    out.shape = x.shape
-    yield from copy_values(x, out)
+# Types that are stored alike share memory.
+_CAST: dict[str, Any] = {"alias": True, "rows": elementwise(), "reads_as_written": True, "pointwise": cast}
 
 
 @op(
     "aten._to_copy.default",
     "dim_order_ops._to_dim_order_copy.default",
-    alias=True,
-    rows=elementwise(),
-    reads_as_written=True,
-    pointwise=cast,
+    schema="x dtype layout device pin_memory non_blocking order out",
+    **_CAST,
 )
-def to_copy(
-    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from converted(x, out)
-
-
 @op(
     "aten::_to_copy.out",
     "dim_order_ops::_to_dim_order_copy.out",
     "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_clone_dim_order.out",
-    alias=True,
-    rows=elementwise(),
-    reads_as_written=True,
-    pointwise=cast,
+    schema="x non_blocking order out",
+    **_CAST,
 )
-def to_copy_out(x: LiveTensor, non_blocking: Any, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from converted(x, out)
+def to_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    """x in out's type."""
+    out.shape = x.shape
+    yield from copy_values(x, out)

@@ -53,39 +53,24 @@ def filled_with(value: int) -> Callable[..., Term]:
     return lambda e, *_: filled(e, value)
 
 
-@op("aten.full.default", pointwise=filled_after)
-def full(
-    size: Ints, value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from fill(size, value, out)
+FACTORY = "dtype layout device pin_memory"  # what a new tensor is told, and ours are anyway
 
 
+@op("aten.full.default", schema=f"size value {FACTORY} out", pointwise=filled_after)
 @op("aten::full.out", pointwise=filled_after)
-def full_out(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
+def full(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
-@op("aten.full_like.default", rows=elementwise("x"), pointwise=filled_after)
-def full_like(
-    x: LiveTensor,
-    value: Number,
-    dtype: Any,
-    layout: Any,
-    device: Any,
-    pin_memory: Any,
-    memory_format: Any,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    yield from fill(x.shape, value, out)
-
-
-@op("aten::full_like.out", rows=elementwise("x"), pointwise=filled_after)
-def full_like_out(x: LiveTensor, value: Number, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(x.shape, value, out)
-
-
+@op(
+    "aten.full_like.default",
+    schema=f"x value {FACTORY} memory_format out",
+    rows=elementwise("x"),
+    pointwise=filled_after,
+)
+@op("aten::full_like.out", schema="x value memory_format out", rows=elementwise("x"), pointwise=filled_after)
 @op("aten::fill.Scalar_out", rows=elementwise("x"), pointwise=filled_after)
-def fill_out(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
+def full_like(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
@@ -98,67 +83,42 @@ def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Generator[
     yield from copy_strided(one, out, shape, (0, (0,) * x.rank), (0, strides_of(shape)))
 
 
-@op("aten.zeros.default", pointwise=filled_with(0))
-def zeros(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(size, 0, out)
-
-
+# Zeros, so that a program that reads what it never wrote still gives the same answer every time.
+@op("aten::empty.out", "dim_order_ops::_empty_dim_order.out", schema="size order out")
+@op("aten.zeros.default", schema=f"size {FACTORY} out", pointwise=filled_with(0))
 @op("aten::zeros.out", pointwise=filled_with(0))
-def zeros_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+def zeros(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten.zeros_like.default", rows=elementwise("x"), pointwise=filled_with(0))
-def zeros_like(
-    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
+@op("aten.ones.default", schema=f"size {FACTORY} out", pointwise=filled_with(1))
+@op("aten::ones.out", pointwise=filled_with(1))
+def ones(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from fill(size, 1, out)
+
+
+_LIKE = f"x {FACTORY} memory_format out"
+
+
+@op("aten.zeros_like.default", schema=_LIKE, rows=elementwise("x"), pointwise=filled_with(0))
+def zeros_like(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, 0, out)
 
 
-@op("aten.ones.default", pointwise=filled_with(1))
-def ones(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(size, 1, out)
-
-
-@op("aten::ones.out", pointwise=filled_with(1))
-def ones_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(size, 1, out)
-
-
-@op("aten.ones_like.default", rows=elementwise("x"), pointwise=filled_with(1))
-def ones_like(
-    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
+@op("aten.ones_like.default", schema=_LIKE, rows=elementwise("x"), pointwise=filled_with(1))
+def ones_like(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, 1, out)
 
 
-@op("aten::empty.out", "dim_order_ops::_empty_dim_order.out")
-def empty_out(size: Ints, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    # Zeros, so that a program that reads what it never wrote still gives the same answer every time.
-    yield from fill(size, 0, out)
-
-
-@op("aten.scalar_tensor.default", pointwise=lambda e, value, *_: filled(e, value))
-def scalar_tensor(
-    value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from fill((), value, out)
-
-
+@op("aten.scalar_tensor.default", schema=f"value {FACTORY} out", pointwise=lambda e, value, *_: filled(e, value))
 @op("aten::scalar_tensor.out", pointwise=filled)
-def scalar_tensor_out(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
+def scalar_tensor(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 
 
-@op("aten.arange.start_step", any_size=True)
-def arange(
-    start: Number, end: Number, step: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from arange_out(start, end, step, out)
-
-
+@op("aten.arange.start_step", schema=f"start end step {FACTORY} out", any_size=True)
 @op("aten::arange.start_out")
-def arange_out(start: Number, end: Number, step: Number, out: LiveTensor) -> Iterator[Dispatch]:
+def arange(start: Number, end: Number, step: Number, out: LiveTensor) -> Iterator[Dispatch]:
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange from {start} to {end} never arrives in steps of {step}")
     length = end - start
@@ -170,5 +130,5 @@ def arange_out(start: Number, end: Number, step: Number, out: LiveTensor) -> Ite
 
 
 @op("aten::arange.out")
-def arange_end_out(end: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from arange_out(0, end, 1, out)
+def arange_end(end: Number, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from arange(0, end, 1, out)

@@ -19,6 +19,7 @@ OF_TABLE: dict[str, Any] = {
     "rows": gathered_rows("indices"),
     "epilogues": True,
 }
+_TABLE = "weight scales zero_points quant_min quant_max indices"
 
 
 @op("et_vk.embedding_q4gsw.default", **OF_TABLE)
@@ -37,97 +38,40 @@ def embedding_q4gsw(
 @op(
     "quantized_decomposed.embedding_4bit.dtype",
     "quantized_decomposed::embedding_4bit.dtype_out",
+    schema=f"{_TABLE} dtype out",
     **OF_TABLE,
 )
+@op("quantized_decomposed::embedding_4bit.out", schema=f"{_TABLE} out", **OF_TABLE)
 def embedding_4bit(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    dtype: Any,
-    out: LiveTensor,
+    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    group = _group(weight, weight_scales, 4)
-    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 4, HIGH_FIRST=True)
-
-
-@op("quantized_decomposed::embedding_4bit.out", **OF_TABLE)
-def embedding_4bit_out(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    yield from embedding_4bit(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+    yield _embedding(weight, scales, zero_points, _group(weight, scales, 4), indices, out, 4, HIGH_FIRST=True)
 
 
 @op(
     "quantized_decomposed.embedding_2bit.dtype",
     "quantized_decomposed::embedding_2bit.dtype_out",
+    schema=f"{_TABLE} dtype out",
     **OF_TABLE,
 )
+@op("quantized_decomposed::embedding_2bit.out", schema=f"{_TABLE} out", **OF_TABLE)
 def embedding_2bit(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    dtype: Any,
-    out: LiveTensor,
+    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    group = _group(weight, weight_scales, 2)
-    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 2)
-
-
-@op("quantized_decomposed::embedding_2bit.out", **OF_TABLE)
-def embedding_2bit_out(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    yield from embedding_2bit(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+    yield _embedding(weight, scales, zero_points, _group(weight, scales, 2), indices, out, 2)
 
 
 @op(
     "quantized_decomposed.embedding_byte.dtype",
     "quantized_decomposed::embedding_byte.dtype_out",
+    schema=f"{_TABLE} dtype out",
     **OF_TABLE,
 )
+@op("quantized_decomposed::embedding_byte.out", schema=f"{_TABLE} out", **OF_TABLE)
 def embedding_byte(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    dtype: Any,
-    out: LiveTensor,
+    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    group = _group(weight, weight_scales, 8)
-    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 8)
-
-
-@op("quantized_decomposed::embedding_byte.out", **OF_TABLE)
-def embedding_byte_out(
-    weight: LiveTensor,
-    weight_scales: LiveTensor,
-    weight_zero_points: LiveTensor | None,
-    weight_quant_min: Any,
-    weight_quant_max: Any,
-    indices: LiveTensor,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+    yield _embedding(weight, scales, zero_points, _group(weight, scales, 8), indices, out, 8)
 
 
 @op("liveshape.embedding_with_minima", **OF_TABLE)

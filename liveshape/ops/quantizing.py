@@ -46,38 +46,41 @@ class ScaleStrides(NamedTuple):
 # Quantize and dequantize
 
 
+def _both(direction: str, form: str, tail: str) -> tuple[str, str]:
+    """The names of an operator in a delegate and outside."""
+    return f"quantized_decomposed.{direction}_{form}", f"quantized_decomposed::{direction}_{tail}"
+
+
+_RANGE = "quant_min quant_max"
+_OUT = f"{_RANGE} dtype out_dtype out"  # of what needs no range
+
+
 @op(
-    "quantized_decomposed.quantize_per_tensor.default",
-    "quantized_decomposed::quantize_per_tensor.out",
+    *_both("quantize", "per_tensor.default", "per_tensor.out"),
+    schema=f"x scale zero_point {_RANGE} dtype out",
     rows=elementwise("x"),
 )
 def quantize_per_tensor(
-    x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any, out: LiveTensor
+    x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield _given(QUANTIZE, x, out, scale, zero_point, quant_min, quant_max)
 
 
 @op(
-    "quantized_decomposed.quantize_per_tensor.tensor",
-    "quantized_decomposed::quantize_per_tensor.Tensor_out",
+    *_both("quantize", "per_tensor.tensor", "per_tensor.Tensor_out"),
+    schema=f"x scale zero_point {_RANGE} dtype out",
     rows=elementwise("x"),
 )
 def quantize_per_tensor_tensor(
-    x: LiveTensor,
-    scale: LiveTensor,
-    zero_point: LiveTensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from _quantize(x, scale, zero_point, ScaleStrides((), ()), quant_min, quant_max, out)
 
 
 @op(
-    "quantized_decomposed.quantize_per_channel.default",
-    "quantized_decomposed::quantize_per_channel.out",
+    *_both("quantize", "per_channel.default", "per_channel.out"),
+    schema=f"x scales zero_points axis {_RANGE} dtype out",
     rows=by_channels,
 )
 def quantize_per_channel(
@@ -87,37 +90,33 @@ def quantize_per_channel(
     axis: int,
     quant_min: int,
     quant_max: int,
-    dtype: Any,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
 
 
 @op(
-    "quantized_decomposed.quantize_per_token.default",
-    "quantized_decomposed::quantize_per_token.out",
+    *_both("quantize", "per_token.default", "per_token.out"),
+    schema=f"x scales zero_points {_RANGE} dtype out",
     rows=with_scales("x", "scales", "zero_points"),
 )
 def quantize_per_token(
-    x: LiveTensor,
-    scales: LiveTensor,
-    zero_points: LiveTensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
     """Here, and only here, torch adds the zero point before it rounds."""
     yield from _quantize(x, scales, zero_points, _tokens(x), quant_min, quant_max, out, ZERO_FIRST=True)
 
 
-@op("torchao.quantize_affine.default", rows=block_wise("scale", "zero_point"))
+@op(
+    "torchao.quantize_affine.default",
+    schema=f"x block_size scale zero_point output_dtype {_RANGE} out",
+    rows=block_wise("scale", "zero_point"),
+)
 def quantize_affine(
     x: LiveTensor,
     block_size: Ints,
     scale: LiveTensor,
     zero_point: LiveTensor | None,
-    output_dtype: Any,
     quant_min: Number | None,
     quant_max: Number | None,
     out: LiveTensor,
@@ -127,90 +126,55 @@ def quantize_affine(
 
 
 @op(
-    "quantized_decomposed.dequantize_per_tensor.default",
-    "quantized_decomposed::dequantize_per_tensor.out",
+    *_both("dequantize", "per_tensor.default", "per_tensor.out"),
+    schema=f"x scale zero_point {_OUT}",
     rows=elementwise("x"),
 )
-def dequantize_per_tensor(
-    x: LiveTensor,
-    scale: float,
-    zero_point: int,
-    quant_min: Any,
-    quant_max: Any,
-    dtype: Any,
-    out_dtype: Any,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
+def dequantize_per_tensor(x: LiveTensor, scale: float, zero_point: int, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield _given(DEQUANTIZE, x, out, scale, zero_point, 0, 0, SIGNED=x.dtype == "int8")
 
 
 @op(
-    "quantized_decomposed.dequantize_per_tensor.tensor",
-    "quantized_decomposed::dequantize_per_tensor.Tensor_out",
+    *_both("dequantize", "per_tensor.tensor", "per_tensor.Tensor_out"),
+    schema=f"x scale zero_point {_OUT}",
     rows=elementwise("x"),
 )
 def dequantize_per_tensor_tensor(
-    x: LiveTensor,
-    scale: LiveTensor,
-    zero_point: LiveTensor,
-    quant_min: Any,
-    quant_max: Any,
-    dtype: Any,
-    out_dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from _dequantize(x, scale, zero_point, ScaleStrides((), ()), out)
 
 
 @op(
-    "quantized_decomposed.dequantize_per_channel.default",
-    "quantized_decomposed::dequantize_per_channel.out",
+    *_both("dequantize", "per_channel.default", "per_channel.out"),
+    schema=f"x scales zero_points axis {_OUT}",
     rows=by_channels,
 )
 def dequantize_per_channel(
-    x: LiveTensor,
-    scales: LiveTensor,
-    zero_points: LiveTensor | None,
-    axis: int,
-    quant_min: Any,
-    quant_max: Any,
-    dtype: Any,
-    out_dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, axis: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from _dequantize(x, scales, zero_points, _channels(x, axis), out)
 
 
 @op(
-    "quantized_decomposed.dequantize_per_token.default",
-    "quantized_decomposed::dequantize_per_token.out",
+    *_both("dequantize", "per_token.default", "per_token.out"),
+    schema=f"x scales zero_points {_OUT}",
     rows=with_scales("x", "scales", "zero_points"),
 )
 def dequantize_per_token(
-    x: LiveTensor,
-    scales: LiveTensor,
-    zero_points: LiveTensor,
-    quant_min: Any,
-    quant_max: Any,
-    dtype: Any,
-    output_dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from _dequantize(x, scales, zero_points, _tokens(x), out)
 
 
-@op("torchao.dequantize_affine.default", rows=block_wise("scale", "zero_point"))
+@op(
+    "torchao.dequantize_affine.default",
+    schema=f"x block_size scale zero_point dtype {_RANGE} out_dtype out",
+    rows=block_wise("scale", "zero_point"),
+)
 def dequantize_affine(
-    x: LiveTensor,
-    block_size: Ints,
-    scale: LiveTensor,
-    zero_point: LiveTensor | None,
-    input_dtype: Any,
-    quant_min: Any,
-    quant_max: Any,
-    output_dtype: Any,
-    out: LiveTensor,
+    x: LiveTensor, block_size: Ints, scale: LiveTensor, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from _dequantize(x, scale, zero_point, _blocks(x, block_size), out)
 

@@ -225,86 +225,53 @@ def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
 
 
-@op(
-    "aten.sum.dim_IntList",
-    "aten::sum.IntList_out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    epilogues=True,
-    loads="x",
-)
-def sum_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(SUM, x, dim, keepdim, out)
+_OVER_DIMS: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim"), "epilogues": True, "loads": "x"}
+_OVER_ALL: dict[str, Any] = {"epilogues": True, "loads": "x"}
 
 
-@op("aten.sum.default", "aten::sum.out", epilogues=True, loads="x")
-def sum_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(SUM, x, None, False, out)
+def _over_dims(code: int, *names: str, more: str = "", **traits: Any) -> None:
+    """Register a reduction over some dimensions, whose schema has `more` than these."""
+
+    @op(*names, schema=f"x dim keepdim {more} out", **_OVER_DIMS, **traits)
+    def over_dims(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+        yield from total(code, x, dim, keepdim, out)
 
 
-@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
-def mean_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(MEAN, x, dim, keepdim, out)
+def _over_all(code: int, *names: str, more: str = "") -> None:
+    @op(*names, schema=f"x {more} out", **_OVER_ALL)
+    def over_all(x: LiveTensor, out: LiveTensor) -> Steps:
+        yield from total(code, x, None, False, out)
 
 
-@op("aten.mean.default", "aten::mean.dtype_out", epilogues=True, loads="x")
-def mean_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(MEAN, x, None, False, out)
+def total(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+    """out = code(x) over the dimensions, an extremum or what is summed up."""
+    if code in (MAXIMUM, MINIMUM):
+        yield from _extremum(x, dims, keepdim, out, None, least=code == MINIMUM)
+    else:
+        yield from reduce(code, x, dims, keepdim, out)
 
 
-@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
+_over_dims(SUM, "aten.sum.dim_IntList", "aten::sum.IntList_out", more="dtype")
+_over_all(SUM, "aten.sum.default", "aten::sum.out", more="dtype")
+_over_dims(MEAN, "aten.mean.dim", "aten::mean.out", more="dtype")
+_over_all(MEAN, "aten.mean.default", "aten::mean.dtype_out", more="dtype")
+_over_all(PRODUCT, "aten.prod.default", "aten::prod.out", more="dtype")
+_over_dims(ANY, "aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out")
+_over_all(ANY, "aten.any.default", "aten::any.all_out")
+_over_dims(ALL, "aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out")
+_over_all(ALL, "aten.all.default", "aten::all.all_out")
+_over_dims(MAXIMUM, "aten.amax.default", "aten::amax.out", any_size=True)
+_over_all(MAXIMUM, "aten.max.default", "aten::max.unary_out")
+_over_dims(MINIMUM, "aten.amin.default", "aten::amin.out")
+_over_all(MINIMUM, "aten.min.default", "aten::min.unary_out")
+
+
+@op("aten.prod.dim_int", "aten::prod.int_out", **_OVER_DIMS)
 def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
     yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
 
-@op("aten.prod.default", "aten::prod.out", epilogues=True, loads="x")
-def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(PRODUCT, x, None, False, out)
-
-
-@op(
-    "aten.any.dim",
-    "aten::any.out",
-    "aten.any.dims",
-    "aten::any.dims_out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    epilogues=True,
-    loads="x",
-)
-def any_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from reduce(ANY, x, dim, keepdim, out)
-
-
-@op("aten.any.default", "aten::any.all_out", epilogues=True, loads="x")
-def any_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from reduce(ANY, x, None, False, out)
-
-
-@op(
-    "aten.all.dim",
-    "aten::all.out",
-    "aten.all.dims",
-    "aten::all.dims_out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    epilogues=True,
-    loads="x",
-)
-def all_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from reduce(ALL, x, dim, keepdim, out)
-
-
-@op("aten.all.default", "aten::all.all_out", epilogues=True, loads="x")
-def all_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from reduce(ALL, x, None, False, out)
-
-
-@op(
-    "aten.var.correction",
-    "aten::var.correction_out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    epilogues=True,
-    loads="x",
-    load_times=2,
-)
+@op("aten.var.correction", "aten::var.correction_out", load_times=2, **_OVER_DIMS)
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
     scratch = yield from row_statistics(_bound(x, dim), limits)
@@ -318,14 +285,7 @@ def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: boo
     yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
 
 
-@op(
-    "aten.var.dim",
-    "aten::var.out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    epilogues=True,
-    loads="x",
-    load_times=2,
-)
+@op("aten.var.dim", "aten::var.out", load_times=2, **_OVER_DIMS)
 def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Steps:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
@@ -336,39 +296,12 @@ def var_mean(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim
     yield from reduce(MEAN, x, dim, keepdim, out[1])
 
 
-@op(
-    "aten.amax.default",
-    "aten::amax.out",
-    rows=but_dims("x", "dim", keepdim="keepdim"),
-    any_size=True,
-    epilogues=True,
-    loads="x",
-)
-def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, out, None, least=False)
-
-
-@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
-def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, out, None, least=True)
-
-
-@op("aten.max.default", "aten::max.unary_out", epilogues=True, loads="x")
-def max_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _extremum(x, None, False, out, None, least=False)
-
-
-@op("aten.min.default", "aten::min.unary_out", epilogues=True, loads="x")
-def min_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _extremum(x, None, False, out, None, least=True)
-
-
-@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
+@op("aten.argmax.default", "aten::argmax.out", **_OVER_DIMS)
 def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=False)
 
 
-@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"), epilogues=True, loads="x")
+@op("aten.argmin.default", "aten::argmin.out", **_OVER_DIMS)
 def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
     yield from _extremum(x, dim, keepdim, None, out, least=True)
 

@@ -6,11 +6,12 @@ The exporter merges equal scalars whatever their type, so a float may arrive as 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,7 @@ def op(
     mutates: tuple[str, ...] = (),
     gathers: tuple[str, str] | None = None,
     masks: str | None = None,
+    schema: str = "",
     **traits: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output, but for keyword-only ones, which
@@ -143,8 +145,9 @@ def op(
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
     depends on values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
-    `masks`: a list of indices; one of booleans makes the plan depend on data. `traits`: the fields of `Traits`, what
-    the operator is to those who do not know it.
+    `masks`: a list of indices; one of booleans makes the plan depend on data. `schema`: what a file gives, by names in
+    order, where the generator does not read all of it. `traits`: the fields of `Traits`, what the operator is to those
+    who do not know it.
 
     >>> @op("aten.neg.default", rows=elementwise())
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -156,6 +159,11 @@ def op(
         hints = typing.get_type_hints(run)
         given = inspect.signature(run).parameters.values()
         parameters = tuple(_parameter(each.name, hints[each.name]) for each in given if each.kind != each.KEYWORD_ONLY)
+        called = run
+        if schema:
+            read = {parameter.name: parameter for parameter in parameters}
+            parameters = tuple(read.get(name, Parameter(name, (), False, False)) for name in schema.split())
+            called = _reading(run, [schema.split().index(name) for name in read])
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
         gathered = None if gathers is None else (places[gathers[0]], places[gathers[1]])
@@ -165,13 +173,23 @@ def op(
             raise ValueError(f"operator {names[0]} has no parameters {sorted(unknown)}, which its traits name")
         for name in names:
             # The same lines come again where an import was interrupted: Python runs the file anew.
-            if name in OPS and OPS[name].run.__code__ != run.__code__:
+            if name in OPS and inspect.unwrap(OPS[name].run).__code__ != inspect.unwrap(run).__code__:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, masked, declared)
+            OPS[name] = Op(name, called, parameters, alias, reads_data, control, mutated, gathered, masked, declared)
         _DEFINED[run] = OPS[names[0]]
         return run
 
     return register
+
+
+def _reading(run: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """A generator of the arguments at these places."""
+
+    @functools.wraps(run)
+    def called(*arguments: Any) -> Any:
+        return run(*[arguments[place] for place in places])
+
+    return called
 
 
 def _parameter(name: str, hint: Any) -> Parameter:
