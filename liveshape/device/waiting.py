@@ -12,8 +12,9 @@ from liveshape.device.protocol import Command
 _SPIN = 2e-3  # seconds of busy polling a GPU first: sleeps overshoot
 SHORT = 0.05  # seconds of work for which to block in the driver, deaf to signals
 _SHORTEST = 20e-6
-# A sleep is this fraction of the time waited so far, up to a maximum; the second where much work is left.
-_SLEEPS = ((1 / 16, 1e-3), (1 / 4, 10e-3))
+# A sleep is this fraction of the time waited so far, up to a maximum; the last where much work is left. A software
+# adapter wants the cores that a poll takes; with its fraction a call of 5 to 20 ms of a GPU would end 0.4 ms late.
+_GPU_SLEEP, _SLEEP, _LONG_SLEEP = (1 / 64, 1e-3), (1 / 16, 1e-3), (1 / 4, 10e-3)
 _OVERDUE_AFTER = 1.0  # seconds of grace for a callback once the device is idle; another thread may be running it
 
 
@@ -51,13 +52,13 @@ class Naps:
 
     def __init__(self, spin: float = 0) -> None:
         self._begin = time.perf_counter()
-        self._spin = spin
+        self._spin = spin  # seconds of busy polling, of a GPU alone
         self._idle_since: float | None = None
 
     def next(self, long: bool = False) -> float:
         """Seconds of the next sleep; longer if much work is left."""
         waited = time.perf_counter() - self._begin
-        part, most = _SLEEPS[long]
+        part, most = _LONG_SLEEP if long else _GPU_SLEEP if self._spin else _SLEEP
         return 0 if waited < self._spin else min(max(waited * part, _SHORTEST), most)
 
     def overdue(self, idle: bool) -> bool:
