@@ -39,6 +39,7 @@ from liveshape.lower.pattern_operators import (
     GROUP_NORMS,
     LINEAR,
     MEANS,
+    PATCHES,
     PERMUTE,
     PERMUTED_VIEW,
     POINTWISE,
@@ -51,6 +52,7 @@ from liveshape.lower.pointwise_fusion import expression_of
 from liveshape.lower.rewriting import rewritten
 from liveshape.ops.matrix_heuristics import matrix_shape
 from liveshape.ops.shapes import axis_of, ceil_div
+from liveshape.ops.windows import for_each
 
 _Kept = TypeVar("_Kept", Tensor, SymInt)
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of dimensions
@@ -152,14 +154,13 @@ class _Rewrite:
     def _place(self, node: Node, out: Tensor) -> None:
         """The operator itself, of an image that it gives."""
         if is_convolution(node):
-            x, weight, bias, *window = node.args[:9]
             clamp = tuple(node.args[9:-1])
             if all(limit is None for limit in clamp):
-                self._node(node, CONVOLUTION_CHANNELS_LAST, self._image(node, x), weight, bias, *window, out)
+                self._node(node, CONVOLUTION_CHANNELS_LAST, *self._windows(node), out)
                 return
             low, high = clamp
             sums = self._like(node.outputs[0], "float32")
-            self._node(node, CONVOLUTION_CHANNELS_LAST, self._image(node, x), weight, bias, *window, sums)
+            self._node(node, CONVOLUTION_CHANNELS_LAST, *self._windows(node), sums)
             numbers = (float("-inf") if low is None else low, float("inf") if high is None else high)
             self._node(node, POINTWISE, _CLAMP, (sums,), numbers, out)
         elif node.name in MEANS:
@@ -186,6 +187,22 @@ class _Rewrite:
             tensors = tuple(self._operand(node, each) for each in made.tensors)
             expression = replace(made.expression, operands=tuple(each.dtype for each in tensors))
             self._node(node, POINTWISE, expression, tensors, made.numbers, out)
+
+    def _windows(self, node: Node) -> tuple[Any, ...]:
+        """The arguments of a convolution. Windows side by side over few channels, as the patches of a ViT, are pixels
+        with all of these as their channels: zeros up to whole vectors would be most of what is multiplied."""
+        x, weight, bias, stride, padding, dilation, *others = node.args[:9]
+        rows, channels, *kernel = weight.max_shape
+        depth = channels * prod(kernel)
+        beside = for_each("stride", stride, 2) == tuple(kernel) and not any(padding) and set(dilation) == {1}
+        if x in self._images or channels % EIGHT == 0 or depth % EIGHT or not beside or prod(kernel) == 1:
+            return self._image(node, x), weight, bias, stride, padding, dilation, *others
+        down, across = (extent // size for extent, size in zip(x.max_shape[2:], kernel, strict=True))
+        shape = (x.max_shape[0], down, across, depth)
+        halves = self._keep(Tensor(f"{x.name}, patches in float16", "float16", shape))
+        self._node(node, PATCHES, x, tuple(kernel), halves)
+        flat = self._keep(replace(weight, name=f"{weight.name}, a pixel", max_shape=(rows, depth, 1, 1)))
+        return halves, flat, bias, (1, 1), (0, 0), (1, 1), *others
 
     def _normalize(self, node: Node, out: Tensor) -> None:
         """A group norm: a factor and an addend of each channel, and an expression of these."""

@@ -39,6 +39,7 @@ COMBINE = {
 POOL_AVERAGE = Kernel.load("image/pool_pixels")
 POOL_MAX = Kernel.load("image/pool_pixels", POOL="maximum")
 ENLARGE = Kernel.load("image/enlarge_pixels")
+PATCHES = Kernel.load("image/patches")
 PIXEL_SUMS = Kernel.load("normalization/pixel_sums")
 PIXEL_NORM = Kernel.load("normalization/pixel_norm")
 
@@ -63,6 +64,23 @@ def channels_last(x: LiveTensor, out: LiveTensor) -> Steps:
     yield CHANNELS_LAST(
         out, x, images=images, channels=channels, pixels=prod(sizes), DEEP=deep, WG=threads, groups=bands
     )
+
+
+@op("liveshape.patches")
+def patches(x: LiveTensor, kernel: Ints, out: LiveTensor) -> Steps:
+    """The windows of a convolution that lie side by side as pixels, whose channels are all that a window has."""
+    images, channels, *extents = x.shape
+    sizes = tuple(convolved_size(*each, 0, 1) for each in zip(extents, kernel, kernel, strict=True))
+    check_windows(sizes, extents, kernel, (0, 0), (1, 1))
+    depth = channels * prod(kernel)
+    if depth % EIGHT:
+        raise ShapeError(f"windows {kernel} of {channels} channels are not whole vectors of {EIGHT} halves")
+    out.shape = (images, *sizes, depth)
+    count = out.numel // 4
+    yield PATCHES(
+        out, x, size=tuple(extents), patch_size=tuple(kernel), patches=sizes, channels=channels, count=count,
+        threads=count,
+    )  # fmt: skip
 
 
 @op("liveshape.channels_last_convolution", product=Product(convolved), epilogues=True)

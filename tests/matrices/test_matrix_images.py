@@ -81,6 +81,12 @@ def patches(chain: Images, x: Tensor) -> tuple[Tensor, ...]:
     return (chain.rows(chain.convolution(x, 48, 3, 3)),)
 
 
+def few_channels(chain: Images, x: Tensor) -> tuple[Tensor, ...]:
+    """Windows side by side over three channels, whose numbers are those of one pixel."""
+    y = chain.convolution(x, 48, 8, 8, clamp=(-1.0, None))
+    return chain.rows(y), chain.convolution(y, 24, 1)
+
+
 CHAINS: dict[str, tuple[Build, tuple[int, int, int, int]]] = {
     "residual": (residual, (3, 3, 37, 29)),
     "read outside": (read_outside, (4, 21, 13, 17)),
@@ -88,6 +94,7 @@ CHAINS: dict[str, tuple[Build, tuple[int, int, int, int]]] = {
     "normed": (normed, (3, 24, 23, 14)),
     "attended": (attended, (3, 24, 17, 14)),
     "patches": (patches, (5, 40, 27, 36)),
+    "few channels": (few_channels, (5, 3, 36, 43)),
     "deep": (deep, (2, 200, 9, 13)),
 }
 

@@ -5,6 +5,7 @@ The convolutions themselves take matrix units, as tests/matrices has them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,22 @@ def _turned(kind: str, shape: Shape, make: Any = None) -> OpCase:
         atol=0,
         rtol=0,
     )
+
+
+def _patched(kind: str, shape: Shape, kernel: tuple[int, int], make: Any = None) -> OpCase:
+    def golden(x: torch.Tensor, s: int) -> torch.Tensor:
+        held = x.where(x.abs() <= MOST, torch.nan).half()
+        for axis, size in zip((2, 3), kernel, strict=True):
+            held = held.unfold(axis, size, size)
+        return held.permute(0, 2, 3, 1, 4, 5).flatten(3)
+
+    def args_at(s: int) -> list[Any]:
+        images, channels, *extents = shape(s)
+        sizes = (extent // size for extent, size in zip(extents, kernel, strict=True))
+        return [In(kind, shape(s), make), kernel, Out("float16", (images, *sizes, channels * math.prod(kernel)))]
+
+    name = f"patches {kernel} {kind} {shape(7)}{' beyond' if make else ''}"
+    return OpCase(name, "liveshape.patches", args_at, golden, atol=0, rtol=0)
 
 
 def _moved(
@@ -123,6 +140,9 @@ CASES = [
     _turned("float16", lambda s: (2, 24, s, 3)),
     _turned("float32", lambda s: (1, 70, 2, s)),
     _turned("float32", lambda s: (2, 12, s, 3), _beyond),
+    _patched("float32", lambda s: (s, 3, 9, 17), (4, 8)),
+    _patched("float16", lambda s: (2, 4, 5 + s, 9), (3, 2)),
+    _patched("float32", lambda s: (1, 1, 8, 8 + s), (8, 3), _beyond),
     _max(lambda s: (s, 7, 9, 8), (3, 3), (2, 2), (1, 1), (1, 1), False),
     _max(lambda s: (2, s, 8, 12), (3, 2), (), (1, 0), (1, 1), True, sizes=LONG),
     _max(lambda s: (1, 9, s, 4), (2, 3), (1, 2), (0, 1), (2, 1), False),
