@@ -306,7 +306,7 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
 def _matrix_tile_bytes(size: int, row_blocks: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, scores or queries, weights, and a little."""
     pitch, four_pitch = _whole_matrices(size) // 8 + 1, MATRIX_KEYS // 4 + 2
-    return 32 * MATRIX_KEYS * pitch + row_blocks * LARGE_TILE * (16 * max(four_pitch, pitch) + 8 * four_pitch) + 64
+    return 32 * MATRIX_KEYS * pitch + row_blocks * LARGE_TILE * (16 * max(four_pitch, pitch) + 8 * four_pitch + 16) + 64
 
 
 def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:

@@ -204,7 +204,11 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int,
     if attention.workspace is not None:
         out, split_results, q, k, v, *masks = attention.tensors
         steps = {name: values[name] * values["VEC"] for name in _STRIDES}
-        if k.dtype == v.dtype == "float16" and not any(step % 8 for step in steps.values()):
+        own_steps = [
+            *steps.values(),
+            *(values[name] for name in ("query_start", "query_batch", "query_row", "query_head")),
+        ]
+        if q.dtype == k.dtype == v.dtype == "float16" and not any(step % 8 for step in own_steps):
             assert attention.kernels.of_halves is not None
             kernel = attention.kernels.of_halves
             values = values | {name: step // 8 for name, step in steps.items()}

@@ -17,7 +17,7 @@ from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 
 _CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
-    (re.compile(r"\bscores\[tile_row_(\d+) \* PITCH"), r"query_tile[tile_row_\1 * PITCH"),
+    (re.compile(r"\bscores\[row \* PITCH \+ eight\] ="), "query_tile[row * PITCH + eight] ="),
     (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), "Factor(0u,"),
     (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Factor(1u,"),
     (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&weights,"), "Factor(2u,"),

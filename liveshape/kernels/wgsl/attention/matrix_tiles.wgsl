@@ -28,7 +28,12 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
+#if HALVES == given
+// words queries, keys, values
+@group(0) @binding(2) var<storage, read> queries: array<vec4<u32>>;
+#else
 @group(0) @binding(2) var<storage, read> queries: array<vec4<TRow>>;
+#endif
 #if CACHE == paged
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -42,7 +47,6 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 #endif
 #else
 #if HALVES == given
-// words keys, values
 @group(0) @binding(3) var<storage, read> keys: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> values: array<vec4<u32>>;
 #else
@@ -61,7 +65,11 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 #include attention/params
 #include attention/operands
+#if HALVES == given
+#include attention/store_fours
+#else
 #include attention/row_fours
+#endif
 #include attention/head_width
 #if CACHE == paged
 #include attention/keys_and_values
@@ -92,6 +100,7 @@ var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>;
 var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>; // of the keys of the next step, and of the values of this
 #endif
 var<workgroup> rescaled: u32; // whether a row has a correction
+var<workgroup> ends: array<vec4<u32>, TILE_ROWS>; // of rows: the sum of exponentials, what sums are relative to, where they go
 
 // Eight neighbours in floats.
 struct EightFloats {
@@ -99,12 +108,18 @@ struct EightFloats {
     high: vec4<f32>,
 }
 
+fn stage_query(row: u32, eight: u32, halves: vec4<u32>) {
+    scores[row * PITCH + eight] = halves;
+}
+
+#if HALVES == made
 fn query_eight(place: u32, eight: u32) -> EightFloats {
     if (!WHOLE_MATRICES && eight * 8u >= HEAD_SIZE) {
         return EightFloats();
     }
     return EightFloats(query_four(place, eight * 2u), query_four(place, eight * 2u + 1u));
 }
+#endif
 
 fn largest(eight: EightFloats) -> f32 {
     let four = max(abs(eight.low), abs(eight.high));
@@ -256,6 +271,20 @@ fn main(
     let tile_row_$m = own_row + $mu * MATRIX + lane / 2u;
     let visible_$m = visible_to(unit, first_row + tile_row_$m);
     let real_row_$m = min(first_row + tile_row_$m, rows - 1u);
+#if HALVES == given
+    let query_scale_$m = params.scale; // queries are staged as they are
+#unroll k < HEAD_BLOCKS
+    {
+        let load = thread + ($mu * HEAD_BLOCKS + $ku) * WG;
+        let row = min(first_row + load / EIGHTS, rows - 1u);
+        var halves = vec4<u32>();
+        if (KEY_SIZE == EIGHTS * 8u || load % EIGHTS * 8u < KEY_SIZE) {
+            halves = queries[query_place(unit, row) / 8u + load % EIGHTS];
+        }
+        stage_query(load / EIGHTS, load % EIGHTS, halves);
+    }
+#endunroll
+#else
     var query_scale_$m = 0.0;
     {
         let query = query_place(unit, real_row_$m);
@@ -267,9 +296,10 @@ fn main(
         let scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
         query_scale_$m = scale.factor;
 #unroll k < HEAD_BLOCKS
-        scores[tile_row_$m * PITCH + half + $ku * 2u] = halved(given_$k, scale.inverse);
+        stage_query(tile_row_$m, half + $ku * 2u, halved(given_$k, scale.inverse));
 #endunroll
     }
+#endif
     var relative_to_$m = LOWEST; // what the sums of this row are divided by, as a logarithm
     var exp_sum_$m = 0.0; // of this thread's keys
 #if SOFTMAX == with_sinks
@@ -465,8 +495,15 @@ fn main(
 #endunroll
 #endunroll
     }
+#unroll m < ROW_BLOCKS
+    let whole_$m = exp_sum_$m + subgroupShuffleXor(exp_sum_$m, 1u);
+    if (half == 0u) {
+        let place_of_row = out_place(unit, real_row_$m);
+        ends[tile_row_$m] = vec4<u32>(bitcast<u32>(whole_$m), bitcast<u32>(relative_to_$m), place_of_row, 0u);
+    }
+#endunroll
     workgroupBarrier();
-    // As many matrices of sums at a time as there is room where the scores were.
+    // As many matrices of sums at a time as there is room where the scores were; neighbours store neighbours of a row.
 #unroll k < HEAD_BLOCKS
 #unroll m < ROW_BLOCKS
     subgroupMatrixStore<row_major>(
@@ -475,22 +512,22 @@ fn main(
 #endunroll
     if ($ku % KEY_BLOCKS == KEY_BLOCKS - 1u || $ku == HEAD_BLOCKS - 1u) {
         workgroupBarrier();
-#unroll m < ROW_BLOCKS
-        let whole_$m_$k = exp_sum_$m + subgroupShuffleXor(exp_sum_$m, 1u);
-        let exists_$m_$k = first_row + tile_row_$m < rows;
-        for (var four = half; exists_$m_$k && four < ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u; four += 2u) {
-            let sum = bitcast<vec4<f32>>(scores[tile_row_$m * SCORE_PITCH + four]);
-            let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + four;
-            if (!WHOLE_MATRICES && own >= VEC4S) {
-                break; // past the head
+        const FOURS = ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u;
+        for (var i = lane; i < ROW_BLOCKS * MATRIX * FOURS; i += LANES) {
+            let row = own_row + i / FOURS;
+            let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + i % FOURS;
+            if (first_row + row >= rows || (!WHOLE_MATRICES && own >= VEC4S)) {
+                continue; // past the rows, or past the head
             }
+            let sum = bitcast<vec4<f32>>(scores[row * SCORE_PITCH + i % FOURS]);
+            let end = ends[row];
+            let whole = bitcast<f32>(end.x);
             if (params.splits > 1u) {
-                store_split(work * TILE_ROWS + tile_row_$m, own, sum, relative_to_$m, whole_$m_$k);
+                store_split(work * TILE_ROWS + row, own, sum, bitcast<f32>(end.y), whole);
             } else {
-                store(out_place(unit, real_row_$m), own, averaged(sum, whole_$m_$k));
+                store(end.z, own, averaged(sum, whole));
             }
         }
-#endunroll
         workgroupBarrier();
     }
 #endunroll

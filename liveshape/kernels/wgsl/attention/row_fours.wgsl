@@ -1,4 +1,4 @@
-// Four neighbours of a query in f32, and those of a result, at once: rows begin at a multiple of four.
+// Four neighbours of a query in f32 at once: rows begin at a multiple of four.
 fn query_four(place: u32, four: u32) -> vec4<f32> {
     if (KEY_SIZE < HEAD_SIZE && four * 4u >= KEY_SIZE) {
         return vec4<f32>();
@@ -6,8 +6,4 @@ fn query_four(place: u32, four: u32) -> vec4<f32> {
     return vec4<f32>(queries[place / 4u + four]) * params.scale;
 }
 
-fn store(place: u32, four: u32, value: vec4<f32>) {
-    if (VALUE_SIZE == HEAD_SIZE || four * 4u < VALUE_SIZE) {
-        out[place / 4u + four] = vec4<TOut>(value);
-    }
-}
+#include attention/store_fours
