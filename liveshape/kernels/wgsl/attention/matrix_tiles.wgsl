@@ -97,9 +97,11 @@ var<workgroup> tile: array<vec4<u32>, 2 * KEYS * PITCH>; // keys, then values
 var<workgroup> scores: array<vec4<u32>, TILE_ROWS * max(SCORE_PITCH, PITCH)>; // at first the queries
 var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>;
 #if CACHE == paged
-var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>; // of the keys of the next step, and of the values of this
+var<workgroup> largest_of: array<vec4<f32>, SUBGROUPS>; // of the keys of the next step, and of the values of this
 #endif
-var<workgroup> rescaled: u32; // whether a row has a correction
+// Whether a row has a correction. Units read arrays of workgroup memory wrongly whose place is no multiple of 16 bytes, as
+// those behind a number alone have (H200): all here are made of as many.
+var<workgroup> rescaled: vec4<u32>;
 var<workgroup> ends: array<vec4<u32>, TILE_ROWS>; // of rows: the sum of exponentials, what sums are relative to, where they go
 
 // Eight neighbours in floats.
@@ -137,9 +139,9 @@ fn halved(eight: EightFloats, inverse: f32) -> vec4<u32> {
 
 #if CACHE == paged
 fn largest_of_all() -> vec2<f32> {
-    var both = largest_of[0];
+    var both = largest_of[0].xy;
     for (var i = 1u; i < SUBGROUPS; i++) {
-        both = max(both, largest_of[i]);
+        both = max(both, largest_of[i].xy);
     }
     return both;
 }
@@ -316,7 +318,7 @@ fn main(
 #endunroll
     most_key = subgroupMax(most_key);
     if (lane == 0u) {
-        largest_of[place] = vec2<f32>(most_key, 0.0);
+        largest_of[place] = vec4<f32>(most_key, vec3<f32>());
     }
     workgroupBarrier();
     var key_scale = half_scale(largest_of_all().x);
@@ -343,7 +345,7 @@ fn main(
     }
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
         if (thread == 0u) {
-            rescaled = 0u;
+            rescaled = vec4<u32>(0u);
         }
 #if CACHE == paged
         var both = vec2<f32>();
@@ -352,7 +354,7 @@ fn main(
 #endunroll
         both = subgroupMax(both);
         if (lane == 0u) {
-            largest_of[place] = both;
+            largest_of[place] = vec4<f32>(both, both);
         }
 #endif
 #unroll j < KEY_BLOCKS
@@ -456,9 +458,9 @@ fn main(
         }
 #endunroll
         if (grown) {
-            rescaled = 1u; // whoever else writes it writes the same
+            rescaled = vec4<u32>(1u); // whoever else writes it writes the same
         }
-        if (workgroupUniformLoad(&rescaled) != 0u) {
+        if (workgroupUniformLoad(&rescaled).x != 0u) {
 #unroll k < HEAD_BLOCKS
 #unroll m < ROW_BLOCKS
             subgroupMatrixStore<row_major>(&scores, (own_row + $mu * MATRIX) * SCORE_PITCH, sum_$m_$k, SCORE_PITCH);
