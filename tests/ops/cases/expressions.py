@@ -305,6 +305,9 @@ def fused(cases: Sequence[OpCase]) -> Iterator[OpCase]:
     """The first cases of every operator that takes an epilogue or a prologue, of each dtype, with one."""
     seen: dict[Any, int] = {}
     for case in cases:
+        traits = OPS[case.op].traits
+        if not (traits.epilogues or traits.loads):
+            continue  # before its arguments are made, for which some ask torchao
         result = case.args_at(max(case.sizes))[-1]
         if not isinstance(result, Out) or not by_itself(result.dtype):
             continue
@@ -312,7 +315,7 @@ def fused(cases: Sequence[OpCase]) -> Iterator[OpCase]:
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] > 3:
             continue
-        if OPS[case.op].traits.epilogues:
+        if traits.epilogues:
             yield behind(case)
         if is_loading(case):
             yield in_front(case)
