@@ -17,6 +17,9 @@ MATRIX_TILE_BYTES = 20992  # of workgroup memory: two factors of 128 by 32 halve
 LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
 LARGE_TILES = 190  # that large tiles are, at least: 4,096 x 768 x 768 has 192, in 163 Tflop/s for 147
 NARROW_TILE = 16  # columns, of pixels that have so few channels
+LARGE_PIXEL_TILES = (
+    96  # 6,272 x 2,304 x 256 has 98, in 151 Tflop/s for 133; 4,096 x 4,608 x 512 has 128, in 207 for 181
+)
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
 MATRIX_SPLIT_DEPTH = 256  # of each split, at least
 FLOAT_SPLIT_DEPTH = 768  # of floats: below it another dispatch costs more than what is done meanwhile
@@ -110,14 +113,18 @@ def float_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: 
 def pixel_matrix_tiles(pixels: int, channels: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
     """Tiles of a convolution with its channels last, whose rows are pixels, and split-K.
 
-    As wide as there are channels, where these are few: a tile of 128 would compute twice as much as 64 need.
+    As wide as there are channels, where these are few: a tile of 128 would compute twice as much as 64 need. Of 64,
+    too, where of wider ones a tenth of the columns would be in vain.
     """
-    across = next((each for each in (NARROW_TILE, LOW_TILE, SMALL_TILE) if channels <= each), None)
-    tall = ceil_div(pixels, LARGE_TILE)
-    if across is None or not limits.has_many_threads or tall < MULTIPROCESSORS:
+    across = next((each for each in (NARROW_TILE, LOW_TILE, SMALL_TILE) if channels <= each), LARGE_TILE)
+    if across == LARGE_TILE and 10 * LARGE_TILE * ceil_div(channels, LARGE_TILE) > 11 * channels:
+        across = SMALL_TILE
+    count = ceil_div(pixels, LARGE_TILE) * ceil_div(channels, across)
+    enough = LARGE_PIXEL_TILES if across == LARGE_TILE else MULTIPROCESSORS
+    if not limits.has_many_threads or pixels <= SMALL_TILE or count < enough:
         return float_matrix_tiles(1, pixels, channels, depth, limits)
     step = DEEP_STEP if across == NARROW_TILE else MATRIX_STEP
-    return tile_constants(LARGE_TILE, across, step, limits) | {"groups": tall}, 1
+    return tile_constants(LARGE_TILE, across, step, limits) | {"groups": count}, 1
 
 
 def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:

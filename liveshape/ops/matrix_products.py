@@ -201,21 +201,51 @@ def _lies_in_fours(values: dict[str, Any]) -> bool:
     return values["addend_column_stride"] == 1 and all(stride % 4 == 0 for stride in beginnings)
 
 
+class Apart(NamedTuple):
+    """Where factors of a batch begin, the elements between these and between their rows, and the lines between what is
+    written of them."""
+
+    start: int
+    batch: int
+    row: int
+    lines: int
+
+
 def _half_lines(
     factor: LiveTensor, lines: Lines, columns: int, depth: int, limits: Limits, *, transposed: bool
 ) -> Dispatch:
-    """A factor as lines of halves: a left one, or a right one [N, K] (`transposed`) or [K, N], or a batch of such."""
-    threads, count = halving_threads(limits), factor.numel // depth
+    """A factor that lies without gaps as lines of halves."""
+    apart = Apart(0, columns * depth, depth if transposed else columns, columns)
+    count = factor.numel // depth
+    return half_lines(factor, lines, count, columns, depth, limits, transposed=transposed, apart=apart)
+
+
+def half_lines(
+    factor: LiveTensor,
+    lines: Lines,
+    count: int,
+    columns: int,
+    depth: int,
+    limits: Limits,
+    *,
+    transposed: bool,
+    apart: Apart,
+) -> Dispatch:
+    """A factor as `count` lines of halves: a left one, a right one [N, K] (`transposed`) or [K, N], or a batch of such.
+
+    Example: `yield half_lines(keys, lines, batch * rows, rows, size, limits, transposed=True, apart=apart)`.
+    """
+    threads = halving_threads(limits)
     if transposed:
         wanted = next((each for each in LINE_THREADS if 8 * LINE_EIGHTS * each >= depth), LINE_THREADS[-1])
         units = count
     else:
         wanted = next((each for each in FOUR_THREADS if 8 * each >= depth), FOUR_THREADS[-1])
         units = count // columns * ceil_div(columns, 4)
-    line_threads = min(wanted, threads)
+    line_threads, along = min(wanted, threads), depth if transposed else columns
+    fours = all(step % 4 == 0 for step in (apart.start, apart.batch, apart.row, along))
     return HALF_LINES(
-        *lines, factor, lines=count, columns=columns, depth=depth, WG=threads, LINE_THREADS=line_threads,
-        TRANSPOSED=transposed, SCALED=factor.dtype != "float16",
-        VEC=4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1,
-        groups=ceil_div(units, threads // line_threads),
+        *lines, factor, lines=count, columns=columns, depth=depth, apart=apart.lines, start=apart.start,
+        batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads, TRANSPOSED=transposed,
+        SCALED=factor.dtype != "float16", VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from liveshape.ops.attention import HEADS_FIRST
 from liveshape.ops.attention_heuristics import half_cache_size
 from liveshape.ops.attention_routes import Steps, routed, workspace_up_to
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.wide_attention import wide_attention, wide_scratch
 
 # What is done with a mask, by its number in attention/operands.wgsl.
 NO_MASK, ADDED, SEEN, HIDDEN = range(4)
@@ -158,6 +159,9 @@ def attention(
     operands = [each for each in (q, k, v, attn_mask, bias) if each is not None]
     bound = AttentionSizes.of(sizes, [each.max_shape for each in operands])
     workspace = yield from workspace_up_to(*_bounds(bound), HEADS_FIRST)
+    wide = None
+    if len(operands) == 3 and masking == NO_MASK and not is_causal and bound.group == 1:
+        wide = yield from wide_scratch(bound, axes_from(axes), q.dtype)
     call = AttentionSizes.of(sizes, [each.shape for each in operands])
     digits = (call.batch, call.key_heads * call.group, call.queries, call.value_size)
     out.shape = tuple(prod(digits[digit] for digit in axis) for axis in axes_from(axes))
@@ -201,6 +205,9 @@ def attention(
             _check_reach(mask, seen, (min(call.batch, batches), digits[1], call.queries, call.keys))
         values |= _named(name, seen[:4]) | {f"{name}_key": seen[4], f"{name}_batches": max(batches, 1)}
     # An absent mask still needs a buffer in its place; the queries are there and only read.
+    if wide is not None and wide.takes(call) and all(steps[4] == 1 for _, steps in read):
+        yield from wide_attention(out, read, call, scale, wide)
+        return
     tensors: Tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
     if bias is not None:
         tensors += (bias,)

@@ -18,6 +18,10 @@ struct Params {
     lines: u32, // columns of all factors of a batch
     columns: u32, // of one of them
     depth: u32,
+    apart: u32, // lines from one of a batch to the next, as they are written
+    start: u32, // of the factors, and elements between these and between their rows
+    batch: u32,
+    row: u32,
 }
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> factors: array<f32>;
@@ -28,9 +32,16 @@ struct Params {
 #include quantization/half_exponent
 #include quantization/largest
 
+// Where a line is written.
+fn written(line: u32) -> u32 {
+    return line / params.columns * params.apart + line % params.columns;
+}
+
 // Four neighbours of a line along the depth; those behind its end are zeros.
 fn four_of_line(line: u32, k: u32) -> vec4<f32> {
-    return weight_within(line * params.depth + k, max(params.depth, k) - k);
+    let own = line / params.columns;
+    let start = params.start + own * params.batch + (line - own * params.columns) * params.row;
+    return weight_within(start + k, max(params.depth, k) - k);
 }
 
 fn half_line(thread: u32, index: u32) {
@@ -48,11 +59,11 @@ fn half_line(thread: u32, index: u32) {
         return;
     }
     if (own == 0u) {
-        factors[line] = scale.factor;
+        factors[written(line)] = scale.factor;
     }
     let eights = (params.depth + 7u) / 8u;
     for (var i = own; i < eights; i += LINE_THREADS) {
-        halves[line * eights + i] = eight_halves(
+        halves[written(line) * eights + i] = eight_halves(
             four_of_line(line, i * 8u) * scale.inverse, four_of_line(line, i * 8u + 4u) * scale.inverse,
         );
     }
@@ -62,7 +73,7 @@ fn four_columns(start: u32, column: u32, k: u32) -> vec4<f32> {
     if (k >= params.depth) {
         return vec4<f32>();
     }
-    return weight_within(start + k * params.columns + column, params.columns - column);
+    return weight_within(start + k * params.row + column, params.columns - column);
 }
 
 fn half_columns(thread: u32, index: u32) {
@@ -71,7 +82,7 @@ fn half_columns(thread: u32, index: u32) {
     let four = min(index, fours - 1u);
     let own = thread / UNITS;
     let column = four % per_factor * 4u;
-    let start = four / per_factor * params.depth * params.columns;
+    let start = params.start + four / per_factor * params.batch;
     var scales = array<HalfScale, 4>(
         HalfScale(1.0, 1.0), HalfScale(1.0, 1.0), HalfScale(1.0, 1.0), HalfScale(1.0, 1.0),
     );
@@ -89,7 +100,7 @@ fn half_columns(thread: u32, index: u32) {
     if (index >= fours) {
         return;
     }
-    let line = four / per_factor * params.columns + column;
+    let line = four / per_factor * params.apart + column;
     let eights = (params.depth + 7u) / 8u;
     let existing = min(4u, params.columns - column);
     if (own == 0u) {
