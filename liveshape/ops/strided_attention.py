@@ -172,6 +172,9 @@ def attention(
     for place, (tensor, strides) in enumerate(read):
         heads, rows = (digits[1], call.queries) if place == 0 else (call.key_heads, call.keys)
         _check_reach(tensor, strides, (call.batch, heads, rows, call.value_size if place == 2 else call.size))
+    if wide is not None and wide.takes(call) and all(steps[4] == 1 for _, steps in read):
+        yield from wide_attention(out, read, call, scale, wide)
+        return
     apart = [step for _, steps in read[1:] for step in steps[:4]]
     vector = 1 if any(step % 4 for step in (*apart, call.size, call.value_size)) else 4
     values: dict[str, Any] = {
@@ -205,9 +208,6 @@ def attention(
             _check_reach(mask, seen, (min(call.batch, batches), digits[1], call.queries, call.keys))
         values |= _named(name, seen[:4]) | {f"{name}_key": seen[4], f"{name}_batches": max(batches, 1)}
     # An absent mask still needs a buffer in its place; the queries are there and only read.
-    if wide is not None and wide.takes(call) and all(steps[4] == 1 for _, steps in read):
-        yield from wide_attention(out, read, call, scale, wide)
-        return
     tensors: Tensors = (out, workspace.split_results, q, k, v, q if attn_mask is None else attn_mask)
     if bias is not None:
         tensors += (bias,)
