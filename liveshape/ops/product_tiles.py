@@ -39,8 +39,10 @@ class RegisterTile(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of workgroup memory."""
-        return VECTOR_BYTES * self.buffers * self.step_fours * (self.rows + self.columns)
+        """Of workgroup memory: of both factors, the left of which makes room for sums on their way to memory."""
+        step = self.buffers * self.step_fours
+        stored = self.rows // self.thread_row_fours * self.columns // (FOUR * FOUR)
+        return VECTOR_BYTES * (max(step * self.rows, stored) + step * self.columns)
 
     def constants(self, *, transposed: bool) -> dict[str, Any]:
         """Those of matmul/register_tiles.wgsl; vectors of a `transposed` right factor lie along the depth."""

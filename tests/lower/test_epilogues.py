@@ -72,3 +72,25 @@ def test_an_expression_of_the_result_is_stored_instead(operator: str, cooperatin
         np.testing.assert_allclose(results[1], results[0], 2e-6, 1e-6)
     counts = [len(each.encoder.commands(each.live, 0, len(each.graph.nodes))) for each in executors]
     assert counts[1] == counts[0] - 2, "the product and the sigmoid have no dispatch of their own"
+
+
+def test_a_product_in_tiles_of_registers_stores_any_expression() -> None:
+    """GELU of it, which calls functions: at every number of rows there is no dispatch behind the product."""
+    limits = replace(open_device().limits, max_invocations=256, max_cooperating_threads=256)
+    device, chain, random = open_device(limits=limits), Chain(), np.random.default_rng(0)
+    weight = chain.constant(random.standard_normal((66, 40)).astype(np.float32))
+    x, y = chain.input((70, 40)), chain.input((70, 66))
+    product = chain.node("aten.linear.default", x, weight, None, chain.tensor((70, 66)))
+    gated = chain.node("aten.gelu.default", product, "none", chain.tensor((70, 66)))
+    plain = chain.graph(chain.node("aten.mul.Tensor", gated, y, chain.tensor((70, 66))))
+    fused = optimized(simplified(plain, limits), limits)
+    executors = [executor_of(each, device) for each in (plain, fused)]
+    for rows in (70, 1, 33, 5, 16, 69, 70):
+        inputs = [random.standard_normal((rows, tensor.max_shape[1])).astype(np.float32) for tensor in plain.inputs]
+        for each in executors:
+            each.poison()
+        wanted, found = (each.execute(inputs)[0] for each in executors)
+        np.testing.assert_allclose(found, wanted, 2e-6, 1e-6)
+        live, commands = executors[1].live, executors[1].encoder.commands(executors[1].live, 0, len(fused.nodes))
+        assert len(commands) == 1
+        assert (rows > 2) is any("matmul/register_tiles + gelu" in label for label, *_ in live.described(0))

@@ -4,7 +4,7 @@
 // product of a few vectors, which needs the fewest registers. What lies along the depth in memory is loaded as blocks of
 // four by four, and turned on its way. Every sum is taken along the depth from its first element on, whatever the tile.
 // The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
-// composable with light expressions: a sum is stored once, from registers that the loop over the depth needs.
+// composable: a sum is stored once, by one text for all.
 // unchecked: places in tiles follow from constants; rows, columns and the depth are held below those of the tensors.
 #choice FACTORS: matrices, convolution
 // T: f32, f16
@@ -28,7 +28,10 @@ const ROW_THREADS: u32 = ROW_FOURS / THREAD_ROW_FOURS;
 const LEFT_BLOCKS: u32 = ROW_FOURS * STEP_FOURS;
 const RIGHT_BLOCKS: u32 = COLUMN_FOURS * STEP_FOURS;
 
-var<workgroup> left_tile: array<vec4<f32>, BUFFERS * STEP * ROW_FOURS>;
+// Of the left tile; and of the rows of sums that are stored together.
+const LEFT_SIZE: u32 = max(BUFFERS * STEP * ROW_FOURS, ROW_THREADS * COLUMN_FOURS);
+
+var<workgroup> left_tile: array<vec4<f32>, LEFT_SIZE>;
 var<workgroup> right_tile: array<vec4<f32>, BUFFERS * STEP * COLUMN_FOURS>;
 
 #include common/multiply_add
@@ -171,7 +174,7 @@ fn main(
 #endif
     // By way of workgroup memory, a row of each four at a time: neighbouring threads store neighbours, and the text of a
     // store, with the epilogue in it, is there once.
-    let target_column = target_at(tile, tile.first_column + thread % TILE_COLUMNS);
+    var target_column = target_at(tile, tile.first_column + thread % TILE_COLUMNS);
     for (var part = 0u; part < 4u * THREAD_ROW_FOURS; part++) {
 #unroll r < THREAD_ROW_FOURS
 #unroll j < FOUR
@@ -185,6 +188,9 @@ fn main(
         workgroupBarrier();
         let first_row = tile.first_row + part / 4u * ROW_THREADS * 4u + part % 4u;
         for (var i = thread; i < ROW_THREADS * TILE_COLUMNS; i += WG) {
+            if (WG % TILE_COLUMNS != 0u) { // else a thread stores one column
+                target_column = target_at(tile, tile.first_column + i % TILE_COLUMNS);
+            }
             store_sum(tile, first_row + i / TILE_COLUMNS * 4u, target_column, left_tile[i / 4u][i % 4u]);
         }
         workgroupBarrier();
