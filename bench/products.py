@@ -45,8 +45,8 @@ WAYS = {
     PLANNED: Way(matrix_heuristics, {}),
     "small matrix tiles": Way(matrix_heuristics, {"LARGE_TILES": 1 << 30}),
     "large matrix tiles": Way(matrix_heuristics, {"LARGE_TILES": 0}),
-    "small tiles": Way(product_tiles, {"LARGE_TILES": 1 << 30}),
-    "large tiles": Way(product_tiles, {"LARGE_TILES": 0}),
+    "small tiles": Way(product_tiles, {"ENOUGH_TILES": 1 << 30}),
+    "large tiles": Way(product_tiles, {"ENOUGH_TILES": 0}),
 }
 
 
