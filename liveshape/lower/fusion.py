@@ -41,6 +41,7 @@ from liveshape.lower.result_patterns import FIRST_RESULTS
 from liveshape.lower.rewriting import rewritten, without_orphans
 from liveshape.lower.row_orders import ROW_ORDERS
 from liveshape.lower.sibling_products import SIBLINGS
+from liveshape.lower.split_products import with_products_apart
 from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
 
@@ -52,7 +53,7 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     limits = limits or Limits()
     for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ROW_ORDERS, *ATTENTIONS, SIBLINGS, FIRST_RESULTS):
         graph = applied(fusion, graph, limits)
-    return graph
+    return with_products_apart(graph)
 
 
 def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
