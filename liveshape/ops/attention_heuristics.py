@@ -304,9 +304,9 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
 
 
 def _matrix_tile_bytes(size: int, row_blocks: int) -> int:
-    """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, scores or queries, weights, and a little."""
+    """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, scores or queries, and a little."""
     pitch, four_pitch = _whole_matrices(size) // 8 + 1, MATRIX_KEYS // 4 + 2
-    return 32 * MATRIX_KEYS * pitch + row_blocks * LARGE_TILE * (16 * max(four_pitch, pitch) + 8 * four_pitch + 16) + 64
+    return 32 * MATRIX_KEYS * pitch + 16 * row_blocks * LARGE_TILE * max(four_pitch, pitch) + 128
 
 
 def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
@@ -316,7 +316,6 @@ def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
         "ROW_BLOCKS": row_blocks,
         "KEYS": MATRIX_KEYS,
         "KEY_BLOCKS": MATRIX_KEYS // MATRIX,
-        "KEY_EIGHTS": MATRIX_KEYS // 8,
         "HEAD_BLOCKS": ceil_div(size, MATRIX),
         "LOADS": ceil_div(MATRIX_KEYS * _whole_matrices(size) // 8, MATRIX_TILE_THREADS),
     }

@@ -1,7 +1,7 @@
 """Attention by matrix units in plain WGSL, for adapters that have none: each lane has eight numbers of every matrix.
 
 Its control flow, its tiles and their values are as on a device with matrices, but for the order of a sum. A factor is
-where it lies in memory; queries, which the kernel loads once, have a tile of their own.
+where it lies in memory; queries, which the kernel loads once, and weights have tiles of their own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 _CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
     (re.compile(r"\bscores\[row \* PITCH \+ eight\] ="), "query_tile[row * PITCH + eight] ="),
+    (re.compile(r"(let weight_\w+ = )subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), r"\1held("),
     (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), "Factor(0u,"),
     (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Factor(1u,"),
-    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&weights,"), "Factor(2u,"),
     (re.compile(r"subgroupMatrixLoad<Right, row_major>\(\s*&tile,"), "Factor(3u,"),
     (re.compile(r"subgroupMatrixLoad<Sum, row_major>\(\s*&scores,"), "loaded("),
     (re.compile(r"subgroupMatrixStore<row_major>\(\s*&scores,"), "stored("),
@@ -33,6 +33,15 @@ struct Factor { kind: u32, offset: u32, pitch: u32 } // of queries, keys, weight
 struct Sum { own: array<f32, 8> }
 var<private> own_lane: u32;
 var<workgroup> query_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
+var<workgroup> weights: array<vec4<u32>, TILE_ROWS * SCORE_PITCH>;
+
+// Weights are loaded before sums take their place.
+fn held(offset: u32, pitch: u32) -> Factor {
+    let at = offset + own_lane / 2u * pitch + own_lane % 2u;
+    weights[at] = scores[at];
+    workgroupBarrier();
+    return Factor(2u, offset, pitch);
+}
 
 fn row_of(i: u32) -> u32 {
     return (i * LANES + own_lane) / MATRIX;
@@ -51,7 +60,7 @@ fn element(factor: Factor, line: u32, k: u32) -> f32 {
     switch factor.kind {
         case 0u: { return half_of(query_tile[at + k / 8u], k % 8u); }
         case 1u: { return half_of(tile[at + k / 8u], k % 8u); }
-        case 2u: { return unpack2x16float(weights[at + k / 4u][k % 4u / 2u])[k % 2u]; }
+        case 2u: { return half_of(weights[at + k / 8u], k % 8u); }
         default: { return half_of(tile[factor.offset + k * factor.pitch + line / 8u], line % 8u); }
     }
 }

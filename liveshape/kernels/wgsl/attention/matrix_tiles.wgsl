@@ -4,8 +4,9 @@
 // pages as they are staged; what is made is divided by powers of two that keep the largest number in range, as queries are.
 // Scores, softmax and sums are floats.
 //
-// A step has three barriers. Behind the first scores are stored and keys are free: values and the keys of the next step are
-// staged while scores become weights. Behind the second these are stored; the third tells all whether sums are rescaled.
+// A step has four barriers. Behind the first weights were read, and scores take their place; behind the second keys are
+// free, and values and the keys of the next step are staged while scores become weights. Behind the third these are stored
+// where their scores were, and the fourth tells all whether sums are rescaled: the less memory, the more workgroups run.
 // Sums lie in matrices, of which a thread sees no row: what they are relative to is raised only when a score exceeds it
 // by more than SLACK, so that they are seldom rescaled.
 // composable: an element of the result is stored once.
@@ -22,7 +23,6 @@ override LANES: u32 = 32; // of a subgroup
 override ROW_BLOCKS: u32 = 1; // matrices of rows of a subgroup
 override KEYS: u32 = 32;
 override KEY_BLOCKS: u32 = 2; // matrices
-override KEY_EIGHTS: u32 = 4; // of which each of the two threads of a row takes a half
 override HEAD_BLOCKS: u32 = 4;
 override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of values
 
@@ -84,7 +84,6 @@ const EIGHTS: u32 = (HEAD_SIZE + MATRIX - 1) / MATRIX * MATRIX / 8; // of a head
 const WHOLE_MATRICES: bool = HEAD_SIZE % MATRIX == 0;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
 const SCORE_PITCH: u32 = KEYS / 4 + 2; // in fours: units store two of a row to eight banks at once
-const WEIGHT_PITCH: u32 = KEYS / 4 + 2; // in fours of halves
 const VALUES_AT: u32 = KEYS * PITCH;
 const SLACK: f32 = 5.0; // weights stay below exp(5) and halves
 const LOG2_E: f32 = 1.4426950408889634;
@@ -94,15 +93,13 @@ alias Right = subgroup_matrix_right<f16, MATRIX, MATRIX>;
 alias Sum = subgroup_matrix_result<f32, MATRIX, MATRIX>;
 
 var<workgroup> tile: array<vec4<u32>, 2 * KEYS * PITCH>; // keys, then values
-var<workgroup> scores: array<vec4<u32>, TILE_ROWS * max(SCORE_PITCH, PITCH)>; // at first the queries
-var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>;
+var<workgroup> scores: array<vec4<u32>, TILE_ROWS * max(SCORE_PITCH, PITCH)>; // at first the queries; then weights, too
 #if CACHE == paged
 var<workgroup> largest_of: array<vec4<f32>, SUBGROUPS>; // of the keys of the next step, and of the values of this
 #endif
 // Whether a row has a correction. Units read arrays of workgroup memory wrongly whose place is no multiple of 16 bytes, as
 // those behind a number alone have (H200): all here are made of as many.
 var<workgroup> rescaled: vec4<u32>;
-var<workgroup> ends: array<vec4<u32>, TILE_ROWS>; // of rows: the sum of exponentials, what sums are relative to, where they go
 
 // Eight neighbours in floats.
 struct EightFloats {
@@ -149,6 +146,13 @@ fn largest_of_all() -> vec2<f32> {
 
 fn staged(load: u32) -> u32 {
     return load / EIGHTS * PITCH + load % EIGHTS;
+}
+
+// Values lie in the order of their weights: a thread has the first fours of a matrix, and the third, or the other two.
+fn staged_value(load: u32) -> u32 {
+    let key = load / EIGHTS;
+    let place = (key & ~12u) | ((key & 4u) << 1u) | ((key & 8u) >> 1u);
+    return VALUES_AT + place * PITCH + load % EIGHTS;
 }
 
 // Eight neighbours of keys, and of values, as a load of the step from a key on brings them: of what begins at `first`.
@@ -344,6 +348,7 @@ fn main(
 #endunroll
     }
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
+        workgroupBarrier(); // weights were read
         if (thread == 0u) {
             rescaled = vec4<u32>(0u);
         }
@@ -381,12 +386,12 @@ fn main(
         let value_factor = value_scale.factor;
         key_scale = half_scale(largest_of_next.x);
 #unroll i < LOADS
-        tile[VALUES_AT + staged(load_of(thread + $iu * WG))] = halved(value_$i, value_scale.inverse);
+        tile[staged_value(load_of(thread + $iu * WG))] = halved(value_$i, value_scale.inverse);
         tile[staged(load_of(thread + $iu * WG))] = halved(key_$i, key_scale.inverse);
 #endunroll
 #else
 #unroll i < LOADS
-        tile[VALUES_AT + staged(load_of(thread + $iu * WG))] = value_$i;
+        tile[staged_value(load_of(thread + $iu * WG))] = value_$i;
         tile[staged(load_of(thread + $iu * WG))] = key_$i;
 #endunroll
 #if HALVES == given
@@ -416,17 +421,20 @@ fn main(
         {
             let factor = query_scale_$m * key_factor;
             let at = tile_row_$m * SCORE_PITCH + half;
-#unroll i < KEY_EIGHTS
-            var four_$i = bitcast<vec4<f32>>(scores[at + $iu * 2u]);
+#unroll j < KEY_BLOCKS
+            var low_$j = bitcast<vec4<f32>>(scores[at + $ju * 4u]);
+            var high_$j = bitcast<vec4<f32>>(scores[at + $ju * 4u + 2u]);
 #endunroll
             if (hides) {
-#unroll i < KEY_EIGHTS
-                four_$i = masked_four(visible_$m, first_key + $iu * 8u + half * 4u, last_key, four_$i * factor);
+                let key = first_key + half * 4u;
+#unroll j < KEY_BLOCKS
+                low_$j = masked_four(visible_$m, key + $ju * MATRIX, last_key, low_$j * factor);
+                high_$j = masked_four(visible_$m, key + $ju * MATRIX + 8u, last_key, high_$j * factor);
 #endunroll
             }
-            var tops = four_0;
-#unroll i < KEY_EIGHTS
-            tops = max(tops, four_$i);
+            var tops = low_0;
+#unroll j < KEY_BLOCKS
+            tops = max(tops, max(low_$j, high_$j));
 #endunroll
             var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
             top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
@@ -438,20 +446,22 @@ fn main(
             if (hides) {
                 // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift
                 // must not vanish beside it.
-#unroll i < KEY_EIGHTS
-                four_$i = select(exp(four_$i - relative_to_$m + shift), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
+#unroll j < KEY_BLOCKS
+                low_$j = select(exp(low_$j - relative_to_$m + shift), vec4<f32>(), low_$j < vec4<f32>(LOWEST));
+                high_$j = select(exp(high_$j - relative_to_$m + shift), vec4<f32>(), high_$j < vec4<f32>(LOWEST));
 #endunroll
             } else {
                 let less = vec4<f32>((shift - relative_to_$m) * LOG2_E);
-#unroll i < KEY_EIGHTS
-                four_$i = exp2(fma(four_$i, vec4<f32>(factor * LOG2_E), less));
+#unroll j < KEY_BLOCKS
+                low_$j = exp2(fma(low_$j, vec4<f32>(factor * LOG2_E), less));
+                high_$j = exp2(fma(high_$j, vec4<f32>(factor * LOG2_E), less));
 #endunroll
             }
+            // Where this thread's own scores were, eight to a place.
             var mine = vec4<f32>();
-#unroll i < KEY_EIGHTS
-            mine += four_$i;
-            weights[tile_row_$m * WEIGHT_PITCH + $iu * 2u + half] =
-                vec2<u32>(pack2x16float(four_$i.xy), pack2x16float(four_$i.zw));
+#unroll j < KEY_BLOCKS
+            mine += low_$j + high_$j;
+            scores[at + $ju * 4u] = eight_halves(low_$j, high_$j);
 #endunroll
             grown = grown || (raised && exp_sum_$m > 0.0);
             exp_sum_$m = exp_sum_$m * correction_$m + (mine.x + mine.y + mine.z + mine.w) / value_factor;
@@ -460,7 +470,16 @@ fn main(
         if (grown) {
             rescaled = vec4<u32>(1u); // whoever else writes it writes the same
         }
-        if (workgroupUniformLoad(&rescaled).x != 0u) {
+        let is_rescaled = workgroupUniformLoad(&rescaled).x != 0u;
+#unroll j < KEY_BLOCKS
+#unroll m < ROW_BLOCKS
+        let weight_$m_$j = subgroupMatrixLoad<Left, row_major>(
+            &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ju * MATRIX / 4u, SCORE_PITCH,
+        );
+#endunroll
+#endunroll
+        if (is_rescaled) {
+            workgroupBarrier(); // all weights were read
 #unroll k < HEAD_BLOCKS
 #unroll m < ROW_BLOCKS
             subgroupMatrixStore<row_major>(&scores, (own_row + $mu * MATRIX) * SCORE_PITCH, sum_$m_$k, SCORE_PITCH);
@@ -482,11 +501,6 @@ fn main(
 #endunroll
         }
 #unroll j < KEY_BLOCKS
-#unroll m < ROW_BLOCKS
-        let weight_$m_$j = subgroupMatrixLoad<Left, row_major>(
-            &weights, (own_row + $mu * MATRIX) * WEIGHT_PITCH + $ju * MATRIX / 4u, WEIGHT_PITCH,
-        );
-#endunroll
 #unroll k < HEAD_BLOCKS
         let value_matrix_$j_$k = subgroupMatrixLoad<Right, row_major>(
             &tile, VALUES_AT + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
@@ -497,11 +511,13 @@ fn main(
 #endunroll
 #endunroll
     }
+    workgroupBarrier();
 #unroll m < ROW_BLOCKS
     let whole_$m = exp_sum_$m + subgroupShuffleXor(exp_sum_$m, 1u);
     if (half == 0u) {
         let place_of_row = out_place(unit, real_row_$m);
-        ends[tile_row_$m] = vec4<u32>(bitcast<u32>(whole_$m), bitcast<u32>(relative_to_$m), place_of_row, 0u);
+        // Where keys were: the sum of exponentials, what sums are relative to, and where a row goes.
+        tile[tile_row_$m] = vec4<u32>(bitcast<u32>(whole_$m), bitcast<u32>(relative_to_$m), place_of_row, 0u);
     }
 #endunroll
     workgroupBarrier();
@@ -522,7 +538,7 @@ fn main(
                 continue; // past the rows, or past the head
             }
             let sum = bitcast<vec4<f32>>(scores[row * SCORE_PITCH + i % FOURS]);
-            let end = ends[row];
+            let end = tile[row];
             let whole = bitcast<f32>(end.x);
             if (params.splits > 1u) {
                 store_split(work * TILE_ROWS + row, own, sum, bitcast<f32>(end.y), whole);
