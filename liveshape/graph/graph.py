@@ -103,6 +103,17 @@ class Node:
     traits: Traits = NOTHING_KNOWN
     sources: tuple[NodeSource, ...] = ()  # the nodes of the file that it stands for
 
+    def at(self, index: int) -> Node:
+        """The same call at another index, with what was derived from its arguments.
+
+        Example: `[node.at(index) for index, node in enumerate(kept)]`.
+        """
+        if index == self.index:
+            return self
+        made = object.__new__(Node)
+        made.__dict__.update(self.__dict__, index=index)
+        return made
+
     @cached_property
     def named(self) -> Mapping[str, Argument]:
         """Its arguments by the operator's parameters."""

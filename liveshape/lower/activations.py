@@ -70,7 +70,7 @@ def with_activations(
         )
     changed = _with_values(graph, nodes, retyped) if retyped else graph
     if activations == INT8:
-        changed = _quantize_between_layers(applied(_DEFERRED_NORM, changed, limits or Limits()))
+        changed = _quantize_between_layers(applied(_DEFERRED_NORM, DefUse(changed), limits or Limits()))
     if limits is None or fit_halves is None or not _rounds_scales(activations, limits):
         return changed
     return _with_half_scales(changed, fit_halves)

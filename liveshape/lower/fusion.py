@@ -50,21 +50,23 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
 
     Example: `fuse(graph, device.limits)`.
     """
-    limits = limits or Limits()
+    limits, uses = limits or Limits(), DefUse(graph)
     for fusion in (*FUSIONS, *LAYOUTS, *PRODUCTS, *ROW_ORDERS, *ATTENTIONS, SIBLINGS, FIRST_RESULTS):
-        graph = applied(fusion, graph, limits)
-    return with_products_apart(graph)
+        made = applied(fusion, uses, limits)
+        if made is not uses.graph:  # most rows find nothing: what is known of the graph stays true
+            uses = DefUse(made)
+    return with_products_apart(uses.graph)
 
 
-def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
+def applied(fusion: Fusion, uses: DefUse, limits: Limits) -> Graph:
     """A graph with one row of the table looked for: what it left is what the next row sees.
 
-    Example: `applied(FUSIONS[0], graph, device.limits)`.
+    Example: `applied(FUSIONS[0], DefUse(graph), device.limits)`.
     """
+    graph = uses.graph
     anchors = [node for node in graph.nodes if node.name in fusion.anchors]
     if not anchors:
         return graph
-    uses = DefUse(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     made: list[Tensor] = []

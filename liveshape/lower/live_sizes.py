@@ -78,10 +78,11 @@ def product(sizes: Sizes) -> LiveSize:
     >>> product((LiveSize(2), LiveSize(3, (1,))))
     LiveSize(factor=6, symbols=(1,))
     """
-    result = ONE
+    factor, symbols = 1, list[int]()
     for size in sizes:
-        result = result.times(size)
-    return result
+        factor *= size.factor
+        symbols += size.symbols
+    return LiveSize(factor, tuple(sorted(symbols))) if factor else NOTHING
 
 
 class LiveSizes:
@@ -95,10 +96,11 @@ class LiveSizes:
 
     def __init__(self, graph: Graph, *, met: bool = False) -> None:
         self._graph, self._are_met = graph, met
+        self._changing = {value for value, writers in graph.writers.items() if len(writers) > 1}
         self._symbols: dict[Any, int] = {}
         self._summands: dict[int, list[LiveSize]] = {}  # of symbols that are sums
         self._asked: set[int] = set()  # sizes that the program asks for
-        self._sizes: dict[Tensor, Sizes] = {}
+        self._sizes: dict[Tensor, Sizes | None] = {}  # None while it is being found
         self._scalars: dict[Value, LiveSize] = {}
         self._same: dict[int, int] = {}  # symbols that are equal at every call, by one of them
         self._read()
@@ -121,6 +123,8 @@ class LiveSizes:
             if node.name not in VIEWS or -1 in node.args[1] or self._changes(node.args[-1]):
                 continue
             before, after = product(self.of(node.args[0])), product(tuple(map(self.of_scalar, node.args[1])))
+            if before == after:
+                continue
             left = list((Counter(before.symbols) - Counter(after.symbols)).elements())
             right = list((Counter(after.symbols) - Counter(before.symbols)).elements())
             if before.factor == after.factor and len(left) == len(right) == 1:
@@ -134,9 +138,10 @@ class LiveSizes:
         if self._changes(tensor):
             return self._unknown(tensor)
         if tensor not in self._sizes:
-            self._sizes[tensor] = self._unknown(tensor)  # where a graph reads what it writes later
+            self._sizes[tensor] = None
             self._sizes[tensor] = self._known(tensor)
-        return self._sizes[tensor]
+        found = self._sizes[tensor]
+        return self._unknown(tensor) if found is None else found  # where a graph reads what it writes later
 
     def of_scalar(self, value: Any) -> LiveSize:
         """A live scalar or a number."""
@@ -148,7 +153,7 @@ class LiveSizes:
         return LiveSize(value) if isinstance(value, int) and value >= 0 else self._symbol(object())
 
     def _changes(self, value: Value) -> bool:
-        return len(self._graph.writers.get(value, ())) > 1
+        return value in self._changing
 
     def _producer(self, value: Value) -> Node | None:
         writers = self._graph.writers.get(value, ())
@@ -170,9 +175,8 @@ class LiveSizes:
 
     def _known(self, tensor: Tensor) -> Sizes:
         node = self._producer(tensor)
-        bound = tuple(map(LiveSize, tensor.max_shape))
         if tensor.constant is not None or (tensor.static and node is None) or self._viewed_at_bound(tensor):
-            return bound
+            return tuple(map(LiveSize, tensor.max_shape))
         result = None if node is None or node.control else self._made(node, tensor)
         if result is None or len(result) != tensor.rank:
             return self._of_views(tensor)
@@ -180,11 +184,10 @@ class LiveSizes:
 
     def _viewed_at_bound(self, tensor: Tensor) -> bool:
         """Whether a view to fixed sizes takes as many elements as there are at the bound, so that all must be live."""
-        whole = prod(tensor.max_shape)
         return any(
             node.name in VIEWS
             and all(isinstance(size, int) and size > 0 for size in node.args[1])
-            and prod(node.args[1]) == whole
+            and prod(node.args[1]) == prod(tensor.max_shape)
             for node in self._consumers(tensor)
         )
 

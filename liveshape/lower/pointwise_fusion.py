@@ -20,7 +20,7 @@ from liveshape.graph.sources import united
 from liveshape.kernels.roofline import Cost
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion_costs import FusionCosts
-from liveshape.lower.live_sizes import ONE, LiveSizes, Sizes
+from liveshape.lower.live_sizes import ONE, Sizes
 from liveshape.lower.pattern import fit
 from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
 from liveshape.lower.rewriting import rewritten
@@ -239,7 +239,6 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
     Example: `with_epilogues(graph, device.limits)`.
     """
     uses, costs = DefUse(graph), FusionCosts(limits)
-    sizes = LiveSizes(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
@@ -247,7 +246,7 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
         if made is None or is_free(node):
             continue
         for operand in sorted(range(len(made.tensors)), key=lambda place: -_index(uses, made.tensors[place])):
-            found = _epilogue(node, made, operand, uses, sizes, limits) or _second(node, made, operand, uses, limits)
+            found = _epilogue(node, made, operand, uses, limits) or _second(node, made, operand, uses, limits)
             if found is None or not gone.isdisjoint((found.place, *found.gone)):
                 continue
             if replaced.keys().isdisjoint((found.place, *found.gone)) and _pays(found, node, made, operand, costs):
@@ -329,9 +328,7 @@ def _index(uses: DefUse, value: Any) -> int:
     return -1 if producer is None else producer.index
 
 
-def _epilogue(
-    node: Node, made: Pointwise, operand: int, uses: DefUse, sizes: LiveSizes, limits: Limits
-) -> _Epilogue | None:
+def _epilogue(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Limits) -> _Epilogue | None:
     """A node that stores an expression in the epilogue of what computes an operand, which nothing else reads."""
     outs = _outs_of(node)
     value = made.tensors[operand]
@@ -364,7 +361,7 @@ def _epilogue(
     viewed = tuple(
         Anchor(view.name, with_places(view.args[1:-1], values), value.dtype, view.args[-1].max_shape) for view in views
     )
-    alike = all(_broadcasts(sizes.of(each), sizes.of(result)) for each in others)
+    alike = all(_broadcasts(uses.sizes.of(each), uses.sizes.of(result)) for each in others)
     if len(outs) > 1 and not alike:
         return None
     composition = Composition(anchor, viewed, _first(made.expression, operand), alike)

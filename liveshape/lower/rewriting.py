@@ -20,7 +20,7 @@ def rewritten(graph: Graph, rows: Sequence[tuple[int, Node]], made: Sequence[Val
         if node.control:
             condition, target, out = node.args
             node = replace(node, args=(condition, bisect_left(before, target), out))
-        nodes.append(replace(node, index=place))
+        nodes.append(node.at(place))
     return replace(graph, nodes=tuple(nodes), values=(*graph.values, *made))
 
 

@@ -214,10 +214,12 @@ def _assign(
         choice, cost = -1, (nbytes, 0)
         for block, size in enumerate(blocks):
             price = (max(0, nbytes - size), abs(size - nbytes))
+            if not first and price >= cost:
+                continue
             taken = any(
                 start <= finish and stop >= begin for start, stop in wanted for begin, finish in occupied[block]
             )
-            if not taken and (first or price < cost):
+            if not taken:
                 choice, cost = block, price
                 if first:
                     break
