@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -28,6 +29,7 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.tools.measuring.random_llamas import MIXES
 from tests.plan.test_dispatches import kernels_of
+from tests.support.kernels import FILES
 
 GPU = Limits(
     max_invocations=1024,
@@ -272,6 +274,17 @@ def test_heads_that_fit(size: int, fits: bool) -> None:
     assert (matrix_keys(size, MATRICES) > 0) is fits
     small = replace(MATRICES, max_workgroup_bytes=16384)
     assert matrix_keys(size, small) == 0
+
+
+def test_arrays_of_units_begin_at_16_bytes() -> None:
+    """An H200 reads others wrongly: what lies before them in workgroup memory must have a multiple of that."""
+    texts = {path: path.read_text() for path in FILES.rglob("*.wgsl")}
+    units = {path for path, text in texts.items() if "subgroup_matrix_left" in text}
+    units |= {path for path, text in texts.items() if any(f"#include common/{each.stem}" in text for each in units)}
+    found = [(path, kind) for path in units for kind in re.findall(r"^var<workgroup> \w+: (.+?);", texts[path], re.M)]
+    assert len(found) > 4
+    for path, kind in found:
+        assert re.match(r"(array<)?vec4<(u32|f32)>", kind) or kind == "array<f32, WG>", f"{path.name}: {kind}"
 
 
 @pytest.mark.parametrize(("depth", "columns"), LAYERS)
