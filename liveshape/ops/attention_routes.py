@@ -204,11 +204,10 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int,
     if attention.workspace is not None:
         out, split_results, q, k, v, *masks = attention.tensors
         steps = {name: values[name] * values["VEC"] for name in _STRIDES}
-        own_steps = [
-            *steps.values(),
-            *(values[name] for name in ("query_start", "query_batch", "query_row", "query_head")),
-        ]
-        if q.dtype == k.dtype == v.dtype == "float16" and not any(step % 8 for step in own_steps):
+        of_queries = [values[name] for name in ("query_start", "query_batch", "query_row", "query_head")]
+        by_eights = not any(step % 8 for step in (*steps.values(), *of_queries))
+        # Queries that are not multiplied before: the largest product must be that of the largest score.
+        if q.dtype == k.dtype == v.dtype == "float16" and by_eights and values["scale"] > 0:
             assert attention.kernels.of_halves is not None
             kernel = attention.kernels.of_halves
             values = values | {name: step // 8 for name, step in steps.items()}

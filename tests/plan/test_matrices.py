@@ -25,11 +25,15 @@ from liveshape.ops.matrix_heuristics import (
 )
 from liveshape.ops.matrix_products import halves_bytes, most_lines
 from liveshape.ops.q4_heuristics import matrix_sums_bound, matrix_tile_config, takes_matrices
+from liveshape.ops.strided_attention import Extent, Stride, Strides, encoded
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
+from liveshape.run.executor import Executor
 from liveshape.tools.measuring.random_llamas import MIXES
 from tests.plan.test_dispatches import kernels_of
+from tests.support.chains import Chain
 from tests.support.kernels import FILES
+from tests.support.paper import PaperDevice
 
 GPU = Limits(
     max_invocations=1024,
@@ -274,6 +278,28 @@ def test_heads_that_fit(size: int, fits: bool) -> None:
     assert (matrix_keys(size, MATRICES) > 0) is fits
     small = replace(MATRICES, max_workgroup_bytes=16384)
     assert matrix_keys(size, small) == 0
+
+
+@pytest.mark.parametrize(
+    ("width", "scale", "dtype", "kernel"),
+    [
+        (64, 0.125, "float16", "matrix_tiles+given"),
+        (64, -0.125, "float16", "matrix_tiles"),  # the largest score is the least product
+        (68, 0.125, "float16", "matrix_tiles"),  # rows do not begin at eight
+        (64, 0.125, "float32", "matrix_tiles"),
+    ],
+)
+def test_halves_are_read_where_they_lie(width: int, scale: float, dtype: str, kernel: str) -> None:
+    chain = Chain()
+    q, k, v = (chain.input((2, 512, width), dtype) for _ in "qkv")
+    whole = Extent(0, 0), *map(Extent.literal, (1, 1)), Extent(0, 1), Extent(1, 1), *map(Extent.literal, (64, 64, 1, 1))
+    steps = encoded(Strides(Stride(), Stride(0, 1), Stride(), Stride(1, 1), Stride(2, 1)))
+    given = None, 0, -np.inf, True, scale, encoded(whole), steps, steps, steps, (), (0, -1, 2, -1, 3), False, None, ()
+    graph = chain.graph(chain.node("liveshape.attention", q, k, v, *given, chain.tensor((2, 512, 64), dtype)))
+    executor = Executor(compile(graph, MATRICES), PaperDevice(MATRICES))
+    executor.execute([np.zeros((2, 512, width), dtype)] * 3)
+    names = [command.label.split()[-1] for command in executor.encoder.commands(executor.live, 0, 1)]
+    assert names == ["attention/half_cache"] * ("given" not in kernel) + [f"attention/{kernel}"]
 
 
 def test_arrays_of_units_begin_at_16_bytes() -> None:
