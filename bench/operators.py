@@ -72,7 +72,13 @@ def _rows(shape: tuple[int, ...]) -> list[Operator]:
 
 IMAGE = (4, 64, 56, 56)
 CHANNELS = ([IMAGE[1]],) * 2
+HEADS = [1, 8, 512, 64]
 OPERATORS = [
+    Operator("product", "aten.mm.default", (256, 1024), ([1024, 1024],), torch.mm),
+    Operator(
+        "attention", "et_vk.sdpa.default", tuple(HEADS), (HEADS, HEADS, None, None),
+        functional.scaled_dot_product_attention,
+    ),
     Operator(
         "top-k of 16", "aten.topk.default", (16, 10_000), (16, -1, True, True), lambda x: torch.topk(x, 16), (1,)
     ),
