@@ -61,9 +61,9 @@ def test_numbers_without_a_bound_stay_floats() -> None:
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_keys_stay_floats_beside_values_that_must(bounded: bool) -> None:
-    """Both have one dtype; queries have their own."""
+    """Both have one dtype; queries have their own, where they are no product with the keys."""
     chain = Blocks(5)
     x = chain.input((2, 33, WIDTH))
-    normed = chain.layer_norm(x)
-    graph = chain.graph(chain.attention(normed, HEADS, normed if bounded else x))
+    normed, asking = chain.layer_norm(x), chain.layer_norm(x)
+    graph = chain.graph(chain.attention(normed, HEADS, normed if bounded else x, asking))
     assert attended(graph) == ["float16", *["float16" if bounded else "float32"] * 2]

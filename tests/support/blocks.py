@@ -24,8 +24,9 @@ class Blocks(Images):
     def gelu(self, x: Tensor) -> Tensor:
         return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
 
-    def attention(self, x: Tensor, heads: int, attended: Tensor | None = None) -> Tensor:
-        """Projections, heads, scores and their softmax, spelled out; values of what is `attended`, or of x, too."""
+    def attention(self, x: Tensor, heads: int, attended: Tensor | None = None, asking: Tensor | None = None) -> Tensor:
+        """Projections, heads, scores and their softmax, spelled out; values of what is `attended` and queries of what is
+        `asking`, or of x, too."""
         batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
         width = x.max_shape[-1]
         size = width // heads
@@ -35,7 +36,8 @@ class Blocks(Images):
             view = self.step("aten.view_copy.default", lambda y: y.unflatten(2, (heads, size)), (rows,), rows, sizes)
             return self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (view,), view, (0, 2, 1, 3))
 
-        q, k, v = (parted(self.linear(each, width)) for each in (x, x, x if attended is None else attended))
+        read = (x if asking is None else asking, x, x if attended is None else attended)
+        q, k, v = (parted(self.linear(each, width)) for each in read)
         turned = self.step("aten.permute_copy.default", lambda y: y.transpose(2, 3), (k,), k, (0, 1, 3, 2))
         scores = self.step("aten.matmul.default", torch.matmul, (q, turned), q, turned)
         scaled = self.step("aten.mul.Scalar", lambda y: y * size**-0.5, (scores,), scores, size**-0.5)
