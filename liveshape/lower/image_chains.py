@@ -20,6 +20,7 @@ from liveshape.lower.pattern_operators import (
     GROUP_NORMS,
     MEANS,
     PERMUTES,
+    SQUEEZE,
     TRANSPOSES,
     VIEWS,
 )
@@ -75,7 +76,7 @@ class ImageChains:
             return None
         to_image = node.name in VIEWS
         view, swap = (node, before) if to_image else (before, node)
-        if view.name not in VIEWS or not _swaps_rows(swap):
+        if not (view.name in VIEWS or (not to_image and _is_flattened(view))) or not _swaps_rows(swap):
             return None
         image: Any = node.outputs[0] if to_image else view.args[0]
         rows: Any = swap.args[0] if to_image else node.outputs[0]
@@ -265,6 +266,11 @@ def _swaps_rows(node: Node) -> bool:
         dims = {axis_of(node.named[name], x.rank) for name in ("dim0", "dim1") if name in node.named}
         return dims == {1, 2}
     return node.name in PERMUTES and tuple(axis_of(dim, x.rank) for dim in node.args[1]) == (0, 2, 1)
+
+
+def _is_flattened(node: Node) -> bool:
+    """Whether a node is an image one pixel high without its height."""
+    return node.name == SQUEEZE and is_image(node.args[0]) and axis_of(node.args[1], RANK) == PIXELS[0]
 
 
 def _over_pixels(node: Node) -> bool:

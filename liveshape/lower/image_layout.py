@@ -20,6 +20,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.expression import Applied, Expression
 from liveshape.graph.traits import Role
 from liveshape.lower.def_use import DefUse
+from liveshape.lower.flat_images import with_flat_images
 from liveshape.lower.half_results import WIDENED
 from liveshape.lower.image_chains import (
     EIGHT,
@@ -45,6 +46,7 @@ from liveshape.lower.pattern_operators import (
     POINTWISE,
     SCALED,
     SIZE,
+    SQUEEZE,
     VIEW,
     VIEWS,
 )
@@ -67,9 +69,13 @@ def with_channels_last(graph: Graph, limits: Limits) -> Graph:
     """
     if graph.controls or not limits.half or matrix_shape(limits) is None:
         return graph
-    chains = ImageChains(DefUse(graph), limits)
+    lifted, flat = with_flat_images(graph)
+    chains = ImageChains(DefUse(lifted), limits)
     chosen = chains.chosen()
-    made = _Rewrite(graph, chosen, chains.between).graph() if chosen else graph
+    if flat and not any(node.outputs[0] in flat for node in chosen):
+        lifted, chains = graph, ImageChains(DefUse(graph), limits)
+        chosen = chains.chosen()
+    made = _Rewrite(lifted, chosen, chains.between).graph() if chosen else graph
     return chains.costs.noted_on(made)
 
 
@@ -217,18 +223,19 @@ class _Rewrite:
         """The pixels of an image as rows, a view of it; `half_results.py` gives these to products as they are."""
         view, rows = self._between[node], node.outputs[0]
         assert isinstance(rows, Tensor)
-        images, channels, pixels = view.args[1]
         x = view.args[0]
         floats = self._images[x].halves is None
         image = self._images[x].stored if floats else self._image(node, x)
-        if self._uses.sizes.of(x)[0] != self._uses.sizes.of(view.args[-1])[0]:
-            image = self._of_images(node, image, images)
-        if floats:
-            self._node(node, VIEW, image, (images, pixels, channels), rows)
-            return
-        halves = self._keep(Tensor(f"{rows.name} in float16", "float16", rows.max_shape))
-        self._node(node, VIEW, image, (images, pixels, channels), halves)
-        self._node(node, POINTWISE, WIDENED, (halves,), (), rows)
+        halves = rows if floats else self._keep(Tensor(f"{rows.name} in float16", "float16", rows.max_shape))
+        if view.name == SQUEEZE:
+            self._node(node, SQUEEZE, image, 1, halves)
+        else:
+            images, channels, pixels = view.args[1]
+            if self._uses.sizes.of(x)[0] != self._uses.sizes.of(view.args[-1])[0]:
+                image = self._of_images(node, image, images)
+            self._node(node, VIEW, image, (images, pixels, channels), halves)
+        if not floats:
+            self._node(node, POINTWISE, WIDENED, (halves,), (), rows)
 
     def _are_rows_of_floats(self, readers: Sequence[Node]) -> bool:
         """Whether an image is read as rows alone, and these by others than products, too, which take floats."""

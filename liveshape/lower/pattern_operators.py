@@ -25,6 +25,7 @@ MATRICES = "aten.bmm.default"
 PERMUTE = "aten.permute_copy.default"
 VIEW = "aten.view_copy.default"
 SIZE = "sym_size.int"
+SQUEEZE, UNSQUEEZE = "aten.squeeze_copy.dim", "aten.unsqueeze_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
 LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
 CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})

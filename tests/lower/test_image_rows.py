@@ -86,3 +86,27 @@ def test_a_view_that_mixes_images_is_refused() -> None:
     with pytest.raises(ShapeError, match="16"):
         kernels_of(executor, *shapes_at(1, side=SIDE // 2, terms=4))
     kernels_of(executor, *shapes_at(3))
+
+
+def test_rows_of_convolutions_along_one_dimension_move_nothing() -> None:
+    chain = Images()
+    bands = chain.input((8, 80, 600))
+    y = chain.gelu(chain.convolution_along(chain.gelu(chain.convolution_along(bands, 64, 3, 1, 1)), 64, 3, 2, 1))
+    rows = chain.step("aten.permute_copy.default", lambda each: each.transpose(1, 2), (y,), y, (0, 2, 1))
+    out = chain.add(rows, chain.constant(np.ones((1, 1, 64), np.float32)))
+    executor = Executor(compile_measured(chain.graph(out), LIMITS), PaperDevice(LIMITS))
+    for batch, length in ((8, 600), (1, 600), (3, 77)):
+        counts = kernels_of(executor, (batch, 80, length))
+        assert "image/channels_last" in counts, counts
+        assert not any(name.startswith(("movement/", "convolution/half")) for name in counts), counts
+
+
+def test_a_convolution_along_one_dimension_that_gains_nothing_stays() -> None:
+    chain = Images()
+    bands = chain.input((2, 8, 20))
+    executor = Executor(
+        compile_measured(chain.graph(chain.convolution_along(bands, 8, 3, 1, 1)), LIMITS), PaperDevice(LIMITS)
+    )
+    assert all(
+        tensor.rank == 3 for node in executor.graph.nodes for tensor in node.outputs if isinstance(tensor, Tensor)
+    )

@@ -132,3 +132,25 @@ def test_what_halves_cannot_hold_is_nan_and_nothing_else_is() -> None:
     touched[0, :, 4:7, 4:7] = True
     assert np.isnan(out[touched]).all()
     assert np.abs(out - want)[~touched].max() <= 4e-3
+
+
+def test_convolutions_along_one_dimension() -> None:
+    """The front of a speech encoder: two of them, each with an activation, and what they give as rows of channels."""
+    device, limits = with_matrices()
+    chain = Images()
+    bands = chain.input((3, 24, 200))
+    y = chain.gelu(chain.convolution_along(bands, 48, 3, 1, 1))
+    y = chain.gelu(chain.convolution_along(y, 40, 3, 2, 1))
+    rows = chain.step("aten.permute_copy.default", lambda each: each.transpose(1, 2), (y,), y, (0, 2, 1))
+    graph = chain.graph(rows)
+    executor = Executor(compile_measured(graph, limits), device)
+    for batch, length in ((3, 200), (1, 31), (2, 200), (3, 7)):
+        x = np.random.default_rng(length).standard_normal((batch, 24, length)).astype(np.float32)
+        executor.poison()
+        (out,) = executor.execute([x])
+        (want,) = chain.golden(graph, x)
+        assert out.shape == want.shape
+        assert np.abs(out - want).max() <= 4e-3 * np.abs(want).max(), f"at {x.shape}"
+    named = kernels_of(device)
+    assert any(name.startswith("convolution/pixel_tiles") for name in named)
+    assert "convolution/half_image" not in named

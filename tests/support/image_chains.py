@@ -57,6 +57,21 @@ class Images(Chain):
             return self.step("aten::convolution.out", function, (x,), *args)
         return self.step("et_vk.conv_with_clamp.default", function, (x,), *args, *clamp)
 
+    def convolution_along(self, x: Tensor, rows: int, kernel: int, stride: int = 1, padding: int = 0) -> Tensor:
+        """Of rows of numbers with channels."""
+        channels = x.max_shape[1]
+        weight, w = self.numbers(rows, channels, kernel, scale=(channels * kernel) ** -0.5)
+        addend, b = self.numbers(rows)
+
+        def function(row: torch.Tensor) -> torch.Tensor:
+            return functional.conv1d(row, weight.to(row.dtype), addend.to(row.dtype), stride, padding)
+
+        args = (x, w, b, (stride,), (padding,), (1,), False, (0,), 1)
+        return self.step("aten.convolution.default", function, (x,), *args)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
+
     def relu(self, x: Tensor) -> Tensor:
         return self.step("aten.relu.default", torch.relu, (x,), x)
 
