@@ -14,7 +14,7 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.pointwise import apply
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, Steps, mean_and_variance, reduce, row_statistics, var
-from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.registry import Ints, Tensors, op, register_first_alone
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.stages import Units, is_long, reduction_threads
@@ -155,32 +155,6 @@ def check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
 def native_layer_norm(
     x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
 ) -> Steps:
-    yield from _layer_norm(x, normalized_shape, weight, bias, eps, out)
-
-
-@op(
-    "liveshape.layer_norm",
-    rows=normalized,
-    fused_from=("aten.native_layer_norm.default",),
-    epilogues=True,
-    loads="x",
-    load_times=2,
-)
-def layer_norm(
-    x: LiveTensor,
-    normalized_shape: Ints,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    eps: float,
-    out: LiveTensor,
-) -> Steps:
-    """Without its statistics, where nothing reads them."""
-    yield from _layer_norm(x, normalized_shape, weight, bias, eps, (out,))
-
-
-def _layer_norm(
-    x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
-) -> Steps:
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
     if tail != normalized_shape:
         raise ShapeError(f"shape {x.shape} does not end in the normalized {normalized_shape}")
@@ -192,9 +166,13 @@ def _layer_norm(
     yield from _normalize_rows(x, weight, bias, eps, out, prod(lead), most)
 
 
+register_first_alone("aten.native_layer_norm.default", loads="x", load_times=2)
+
+
 @op(
     "aten.native_group_norm.default",
     "aten::native_group_norm.out",
+    schema="x weight bias n c hxw group eps out",
     rows=first_axis("x"),
     first_alone="liveshape.group_norm",
 )
@@ -202,41 +180,9 @@ def native_group_norm(
     x: LiveTensor,
     weight: LiveTensor | None,
     bias: LiveTensor | None,
-    n: int,
-    c: int,
-    hxw: int,
     group: int,
     eps: float,
     out: Tensors,
-) -> Steps:
-    yield from _group_norm(x, weight, bias, group, eps, out)
-
-
-@op(
-    "liveshape.group_norm",
-    rows=first_axis("x"),
-    fused_from=("aten.native_group_norm.default",),
-    epilogues=True,
-    loads="x",
-    load_times=2,
-)
-def group_norm(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    n: int,
-    c: int,
-    hxw: int,
-    group: int,
-    eps: float,
-    out: LiveTensor,
-) -> Steps:
-    """Without its statistics, where nothing reads them."""
-    yield from _group_norm(x, weight, bias, group, eps, (out,))
-
-
-def _group_norm(
-    x: LiveTensor, weight: LiveTensor | None, bias: LiveTensor | None, group: int, eps: float, out: Tensors
 ) -> Steps:
     batch, channels = x.shape[:2]
     if channels % group:
@@ -247,6 +193,9 @@ def _group_norm(
         saved.shape = (batch, group)
     most = x.max_shape[0] * group
     yield from _normalize_rows(x, weight, bias, eps, out, batch * group, most, prod(x.shape[2:]), group)
+
+
+register_first_alone("aten.native_group_norm.default", loads="x", load_times=2)
 
 
 @op(
@@ -269,24 +218,7 @@ def batch_norm_no_training(
     yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
 
 
-@op(
-    "liveshape.batch_norm",
-    rows=by_channel,
-    fused_from=("aten._native_batch_norm_legit_no_training.default",),
-    epilogues=True,
-)
-def batch_norm(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    mean: LiveTensor,
-    variance: LiveTensor,
-    momentum: float,
-    eps: float,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    """Without what would be saved."""
-    yield _by_channel(x, weight, bias, mean, variance, eps, out)
+register_first_alone("aten._native_batch_norm_legit_no_training.default")
 
 
 @op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out", rows=by_channel)

@@ -12,7 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from liveshape.errors import FormatError
@@ -180,6 +180,24 @@ def op(
         return run
 
     return register
+
+
+def register_first_alone(name: str, **traits: Any) -> None:
+    """Register what gives the first result of an operator and none of the others: what its `first_alone` names.
+
+    Example: `register_first_alone("aten.native_layer_norm.default", loads="x")`.
+    """
+    whole = OPS[name]
+    alone = whole.traits.first_alone
+
+    @functools.wraps(whole.run)
+    def run(*arguments: Any) -> Any:
+        *given, out = arguments
+        return whole.run(*given, (out,))
+
+    parameters = (*whole.parameters[:-1], replace(whole.parameters[-1], many=False))
+    declared = replace(whole.traits, first_alone="", fused_from=(name,), epilogues=True, **traits)
+    OPS[alone] = replace(whole, name=alone, run=run, parameters=parameters, traits=declared)
 
 
 def _reading(run: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
