@@ -25,8 +25,8 @@ class Blocks(Images):
         return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
 
     def attention(self, x: Tensor, heads: int, attended: Tensor | None = None, asking: Tensor | None = None) -> Tensor:
-        """Projections, heads, scores and their softmax, spelled out; values of what is `attended` and queries of what is
-        `asking`, or of x, too."""
+        """Projections, heads, scores and their softmax, spelled out; values of what is `attended`, queries of what
+        is `asking`, or of x, too."""
         batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
         width = x.max_shape[-1]
         size = width // heads
