@@ -66,10 +66,9 @@ MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 512
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
-MATRIX_KEYS = 32  # of a step
-# Rows in two matrices of a subgroup share the loads of keys and values, where so many of these tiles are left: 32 x 12
-# heads x 512 in 318 us for 458 on an H200. Sums and queries of larger heads do not fit in registers twice.
-ENOUGH_LARGE_MATRIX_TILES, LARGE_MATRIX_HEAD = 192, 64
+# Of a step. With 64, or with rows in two matrices of a subgroup, fewer workgroups run at once: 32 x 12 heads x 512 x 64
+# took 287 us in 19 KB of workgroup memory, and 354 with rows twice in 29 KB (H200).
+MATRIX_KEYS = 32
 
 # Where threads are few: of queries, and as many of sums, that a lane keeps.
 LANE_ROW_VEC4S = 64
@@ -263,19 +262,8 @@ def matrix_keys(size: int, limits: Limits) -> int:
     square = any(each.m == each.n == each.k == MATRIX for each in limits.matrices_of("float16"))
     if not limits.half_inputs or limits.one_order or not square or limits.subgroup != MATRIX_LANES:
         return 0
-    fits = size % 8 == 0 and size <= LARGE_HEAD and _matrix_tile_bytes(size, 1) <= limits.max_workgroup_bytes
+    fits = size % 8 == 0 and size <= LARGE_HEAD and _matrix_tile_bytes(size) <= limits.max_workgroup_bytes
     return MATRIX_KEYS if fits else 0
-
-
-def matrix_row_blocks(heads: int, rows: int, size: int, limits: Limits) -> int:
-    """Matrices of rows that a subgroup has, for that many rows of each head of keys, heads of every batch counted.
-
-    >>> [matrix_row_blocks(heads, 512, 64, Limits(max_workgroup_bytes=49152)) for heads in (384, 12)]
-    [2, 1]
-    """
-    tiles = heads * ceil_div(rows, 2 * LARGE_TILE)
-    large = size <= LARGE_MATRIX_HEAD and rows > LARGE_TILE and tiles >= ENOUGH_LARGE_MATRIX_TILES
-    return 2 if large and _matrix_tile_bytes(size, 2) <= limits.max_workgroup_bytes else 1
 
 
 def _whole_matrices(size: int) -> int:
@@ -303,17 +291,16 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
     return max(1, min(MAX_SPLITS, ENOUGH_MATRIX_TILES // max(tiles, 1), ceil_div(context, MIN_MATRIX_SPLIT_KEYS)))
 
 
-def _matrix_tile_bytes(size: int, row_blocks: int) -> int:
+def _matrix_tile_bytes(size: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, scores or queries, and a little."""
     pitch, four_pitch = _whole_matrices(size) // 8 + 1, MATRIX_KEYS // 4 + 2
-    return 32 * MATRIX_KEYS * pitch + 16 * row_blocks * LARGE_TILE * max(four_pitch, pitch) + 128
+    return 32 * MATRIX_KEYS * pitch + 16 * LARGE_TILE * max(four_pitch, pitch) + 128
 
 
-def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
+def matrix_tile_config(size: int) -> dict[str, int]:
     """The constants of attention/matrix_tiles.wgsl."""
     return {
         "WG": MATRIX_TILE_THREADS,
-        "ROW_BLOCKS": row_blocks,
         "KEYS": MATRIX_KEYS,
         "KEY_BLOCKS": MATRIX_KEYS // MATRIX,
         "HEAD_BLOCKS": ceil_div(size, MATRIX),

@@ -172,7 +172,7 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
     aligned = aligned and attention.values["KEY_SIZE"] % 8 == attention.values["VALUE_SIZE"] % 8 == 0
     keys = heuristics.matrix_keys(size, limits) if aligned else 0
     if keys and (attention.workspace is None or attention.workspace.halves is not None):
-        yield from _matrix_tiles(attention, heads, context, keys, limits)
+        yield from _matrix_tiles(attention, heads, context, keys)
         return
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
@@ -188,14 +188,11 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
         yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
 
 
-def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int, limits: Limits) -> Iterator[Dispatch]:
+def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int) -> Iterator[Dispatch]:
     """Many rows by matrix units, so many keys at a time; floats of a contiguous cache become halves before."""
     values, kernel = attention.values, attention.kernels.matrix_tiles
     rows, size = values["rows"], values["HEAD_SIZE"]
-    # Lines of paged attention were made for tiles of the least rows.
-    row_blocks = 1 if attention.workspace is None else heuristics.matrix_row_blocks(heads, rows, size, limits)
-    chosen = heuristics.matrix_tile_config(size, row_blocks)
-    tile = row_blocks * heuristics.LARGE_TILE
+    chosen, tile = heuristics.matrix_tile_config(size), heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
     splits = heuristics.matrix_tile_splits(context, units)

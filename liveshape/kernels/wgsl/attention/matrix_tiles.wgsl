@@ -1,5 +1,5 @@
 // Attention of many rows by the matrix units of a device: a workgroup takes TILE_ROWS of them through a split of the
-// context, KEYS at a time, each of its subgroups ROW_BLOCKS matrices of rows. Queries, keys, values and weights are halves:
+// context, KEYS at a time, each of its subgroups as many rows as a matrix has. Queries, keys, values and weights are halves:
 // keys and values those of the tensors themselves (eight to a load), of tiles that attention/half_cache.wgsl wrote, or of
 // pages as they are staged; what is made is divided by powers of two that keep the largest number in range, as queries are.
 // Scores, softmax and sums are floats.
@@ -20,7 +20,6 @@
 #choice HALVES: made, given
 override WG: u32 = 128;
 override LANES: u32 = 32; // of a subgroup
-override ROW_BLOCKS: u32 = 1; // matrices of rows of a subgroup
 override KEYS: u32 = 32;
 override KEY_BLOCKS: u32 = 2; // matrices
 override HEAD_BLOCKS: u32 = 4;
@@ -79,7 +78,7 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 const MATRIX: u32 = 16; // rows, columns and depth
 const SUBGROUPS: u32 = WG / LANES;
-const TILE_ROWS: u32 = SUBGROUPS * ROW_BLOCKS * MATRIX;
+const TILE_ROWS: u32 = SUBGROUPS * MATRIX;
 const EIGHTS: u32 = (HEAD_SIZE + MATRIX - 1) / MATRIX * MATRIX / 8; // of a head, with zeros up to whole matrices
 const WHOLE_MATRICES: bool = HEAD_SIZE % MATRIX == 0;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
@@ -259,8 +258,8 @@ fn main(
 #endif
     let lane = thread % LANES;
     let place = subgroupBroadcastFirst(thread / LANES);
-    let own_row = place * ROW_BLOCKS * MATRIX;
-    // Two threads have a row of each matrix: each takes every other four of its keys.
+    let own_row = place * MATRIX;
+    // Two threads have a row: each takes every other four of its keys.
     let half = lane % 2u;
     // The first keys and values are on their way while queries become halves.
 #unroll i < LOADS
@@ -273,15 +272,14 @@ fn main(
         value_$i = value_eight(unit, begin, last_key, load_of(thread + $iu * WG));
 #endunroll
     }
-#unroll m < ROW_BLOCKS
-    let tile_row_$m = own_row + $mu * MATRIX + lane / 2u;
-    let visible_$m = visible_to(unit, first_row + tile_row_$m);
-    let real_row_$m = min(first_row + tile_row_$m, rows - 1u);
+    let tile_row = own_row + lane / 2u;
+    let visible = visible_to(unit, first_row + tile_row);
+    let real_row = min(first_row + tile_row, rows - 1u);
 #if HALVES == given
-    let query_scale_$m = params.scale; // queries are staged as they are
+    let query_scale = params.scale; // queries are staged as they are
 #unroll k < HEAD_BLOCKS
     {
-        let load = thread + ($mu * HEAD_BLOCKS + $ku) * WG;
+        let load = thread + $ku * WG;
         let row = min(first_row + load / EIGHTS, rows - 1u);
         var halves = vec4<u32>();
         if (KEY_SIZE == EIGHTS * 8u || load % EIGHTS * 8u < KEY_SIZE) {
@@ -291,30 +289,29 @@ fn main(
     }
 #endunroll
 #else
-    var query_scale_$m = 0.0;
+    var query_scale = 0.0;
     {
-        let query = query_place(unit, real_row_$m);
+        let query = query_place(unit, real_row);
         var most = 0.0;
 #unroll k < HEAD_BLOCKS
         let given_$k = query_eight(query, half + $ku * 2u);
         most = max(most, largest(given_$k));
 #endunroll
         let scale = half_scale(max(most, subgroupShuffleXor(most, 1u)));
-        query_scale_$m = scale.factor;
+        query_scale = scale.factor;
 #unroll k < HEAD_BLOCKS
-        stage_query(tile_row_$m, half + $ku * 2u, halved(given_$k, scale.inverse));
+        stage_query(tile_row, half + $ku * 2u, halved(given_$k, scale.inverse));
 #endunroll
     }
 #endif
-    var relative_to_$m = LOWEST; // what the sums of this row are divided by, as a logarithm
-    var exp_sum_$m = 0.0; // of this thread's keys
+    var relative_to = LOWEST; // what the sums of this row are divided by, as a logarithm
+    var exp_sum = 0.0; // of this thread's keys
 #if SOFTMAX == with_sinks
     if (work % params.splits == 0u) {
-        relative_to_$m = sink_of(unit, real_row_$m);
-        exp_sum_$m = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
+        relative_to = sink_of(unit, real_row);
+        exp_sum = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
     }
 #endif
-#endunroll
 #if CACHE == paged
     var most_key = 0.0;
 #unroll i < LOADS
@@ -335,11 +332,9 @@ fn main(
 #endunroll
 #endif
     workgroupBarrier();
-#unroll m < ROW_BLOCKS
 #unroll k < HEAD_BLOCKS
-    let query_$m_$k = subgroupMatrixLoad<Left, row_major>(&scores, (own_row + $mu * MATRIX) * PITCH + $ku * 2u, PITCH);
-    var sum_$m_$k = Sum();
-#endunroll
+    let query_$k = subgroupMatrixLoad<Left, row_major>(&scores, own_row * PITCH + $ku * 2u, PITCH);
+    var sum_$k = Sum();
 #endunroll
     workgroupBarrier();
     if (begin + KEYS < last_key) {
@@ -363,20 +358,14 @@ fn main(
         }
 #endif
 #unroll j < KEY_BLOCKS
-#unroll m < ROW_BLOCKS
-        var score_$m_$j = Sum();
-#endunroll
+        var score_$j = Sum();
 #unroll k < HEAD_BLOCKS
         let right_$j_$k = subgroupMatrixLoad<Right, col_major>(&tile, $ju * MATRIX * PITCH + $ku * 2u, PITCH);
-#unroll m < ROW_BLOCKS
-        score_$m_$j = subgroupMatrixMultiplyAccumulate(query_$m_$k, right_$j_$k, score_$m_$j);
+        score_$j = subgroupMatrixMultiplyAccumulate(query_$k, right_$j_$k, score_$j);
 #endunroll
-#endunroll
-#unroll m < ROW_BLOCKS
         subgroupMatrixStore<row_major>(
-            &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ju * MATRIX / 4u, score_$m_$j, SCORE_PITCH,
+            &scores, own_row * SCORE_PITCH + $ju * MATRIX / 4u, score_$j, SCORE_PITCH,
         );
-#endunroll
 #endunroll
         workgroupBarrier();
 #if CACHE == paged
@@ -416,11 +405,10 @@ fn main(
         let hides = CHANGES_SCORES || first_key + KEYS > seen_by_all;
 #endif
         var grown = false;
-#unroll m < ROW_BLOCKS
-        var correction_$m = 1.0;
+        var correction = 1.0;
         {
-            let factor = query_scale_$m * key_factor;
-            let at = tile_row_$m * SCORE_PITCH + half;
+            let factor = query_scale * key_factor;
+            let at = tile_row * SCORE_PITCH + half;
 #unroll j < KEY_BLOCKS
             var low_$j = bitcast<vec4<f32>>(scores[at + $ju * 4u]);
             var high_$j = bitcast<vec4<f32>>(scores[at + $ju * 4u + 2u]);
@@ -428,8 +416,8 @@ fn main(
             if (hides) {
                 let key = first_key + half * 4u;
 #unroll j < KEY_BLOCKS
-                low_$j = masked_four(visible_$m, key + $ju * MATRIX, last_key, low_$j * factor);
-                high_$j = masked_four(visible_$m, key + $ju * MATRIX + 8u, last_key, high_$j * factor);
+                low_$j = masked_four(visible, key + $ju * MATRIX, last_key, low_$j * factor);
+                high_$j = masked_four(visible, key + $ju * MATRIX + 8u, last_key, high_$j * factor);
 #endunroll
             }
             var tops = low_0;
@@ -438,20 +426,20 @@ fn main(
 #endunroll
             var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
             top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
-            let raised = top + shift > relative_to_$m + SLACK;
+            let raised = top + shift > relative_to + SLACK;
             if (raised) {
-                correction_$m = exp(relative_to_$m - (top + shift));
-                relative_to_$m = top + shift;
+                correction = exp(relative_to - (top + shift));
+                relative_to = top + shift;
             }
             if (hides) {
                 // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift
                 // must not vanish beside it.
 #unroll j < KEY_BLOCKS
-                low_$j = select(exp(low_$j - relative_to_$m + shift), vec4<f32>(), low_$j < vec4<f32>(LOWEST));
-                high_$j = select(exp(high_$j - relative_to_$m + shift), vec4<f32>(), high_$j < vec4<f32>(LOWEST));
+                low_$j = select(exp(low_$j - relative_to + shift), vec4<f32>(), low_$j < vec4<f32>(LOWEST));
+                high_$j = select(exp(high_$j - relative_to + shift), vec4<f32>(), high_$j < vec4<f32>(LOWEST));
 #endunroll
             } else {
-                let less = vec4<f32>((shift - relative_to_$m) * LOG2_E);
+                let less = vec4<f32>((shift - relative_to) * LOG2_E);
 #unroll j < KEY_BLOCKS
                 low_$j = exp2(fma(low_$j, vec4<f32>(factor * LOG2_E), less));
                 high_$j = exp2(fma(high_$j, vec4<f32>(factor * LOG2_E), less));
@@ -463,40 +451,31 @@ fn main(
             mine += low_$j + high_$j;
             scores[at + $ju * 4u] = eight_halves(low_$j, high_$j);
 #endunroll
-            grown = grown || (raised && exp_sum_$m > 0.0);
-            exp_sum_$m = exp_sum_$m * correction_$m + (mine.x + mine.y + mine.z + mine.w) / value_factor;
+            grown = grown || (raised && exp_sum > 0.0);
+            exp_sum = exp_sum * correction + (mine.x + mine.y + mine.z + mine.w) / value_factor;
         }
-#endunroll
         if (grown) {
             rescaled = vec4<u32>(1u); // whoever else writes it writes the same
         }
         let is_rescaled = workgroupUniformLoad(&rescaled).x != 0u;
 #unroll j < KEY_BLOCKS
-#unroll m < ROW_BLOCKS
-        let weight_$m_$j = subgroupMatrixLoad<Left, row_major>(
-            &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ju * MATRIX / 4u, SCORE_PITCH,
+        let weight_$j = subgroupMatrixLoad<Left, row_major>(
+            &scores, own_row * SCORE_PITCH + $ju * MATRIX / 4u, SCORE_PITCH,
         );
-#endunroll
 #endunroll
         if (is_rescaled) {
             workgroupBarrier(); // all weights were read
 #unroll k < HEAD_BLOCKS
-#unroll m < ROW_BLOCKS
-            subgroupMatrixStore<row_major>(&scores, (own_row + $mu * MATRIX) * SCORE_PITCH, sum_$m_$k, SCORE_PITCH);
-#endunroll
+            subgroupMatrixStore<row_major>(&scores, own_row * SCORE_PITCH, sum_$k, SCORE_PITCH);
             workgroupBarrier();
-#unroll m < ROW_BLOCKS
             for (var i = half; i < MATRIX / 4u; i += 2u) {
-                let at = tile_row_$m * SCORE_PITCH + i;
-                scores[at] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[at]) * correction_$m);
+                let at = tile_row * SCORE_PITCH + i;
+                scores[at] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[at]) * correction);
             }
-#endunroll
             workgroupBarrier();
-#unroll m < ROW_BLOCKS
-            sum_$m_$k = subgroupMatrixLoad<Sum, row_major>(
-                &scores, (own_row + $mu * MATRIX) * SCORE_PITCH, SCORE_PITCH,
+            sum_$k = subgroupMatrixLoad<Sum, row_major>(
+                &scores, own_row * SCORE_PITCH, SCORE_PITCH,
             );
-#endunroll
             workgroupBarrier();
 #endunroll
         }
@@ -505,33 +484,27 @@ fn main(
         let value_matrix_$j_$k = subgroupMatrixLoad<Right, row_major>(
             &tile, VALUES_AT + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
         );
-#unroll m < ROW_BLOCKS
-        sum_$m_$k = subgroupMatrixMultiplyAccumulate(weight_$m_$j, value_matrix_$j_$k, sum_$m_$k);
-#endunroll
+        sum_$k = subgroupMatrixMultiplyAccumulate(weight_$j, value_matrix_$j_$k, sum_$k);
 #endunroll
 #endunroll
     }
     workgroupBarrier();
-#unroll m < ROW_BLOCKS
-    let whole_$m = exp_sum_$m + subgroupShuffleXor(exp_sum_$m, 1u);
+    let whole = exp_sum + subgroupShuffleXor(exp_sum, 1u);
     if (half == 0u) {
-        let place_of_row = out_place(unit, real_row_$m);
+        let place_of_row = out_place(unit, real_row);
         // Where keys were: the sum of exponentials, what sums are relative to, and where a row goes.
-        tile[tile_row_$m] = vec4<u32>(bitcast<u32>(whole_$m), bitcast<u32>(relative_to_$m), place_of_row, 0u);
+        tile[tile_row] = vec4<u32>(bitcast<u32>(whole), bitcast<u32>(relative_to), place_of_row, 0u);
     }
-#endunroll
     workgroupBarrier();
     // As many matrices of sums at a time as there is room where the scores were; neighbours store neighbours of a row.
 #unroll k < HEAD_BLOCKS
-#unroll m < ROW_BLOCKS
     subgroupMatrixStore<row_major>(
-        &scores, (own_row + $mu * MATRIX) * SCORE_PITCH + $ku % KEY_BLOCKS * MATRIX / 4u, sum_$m_$k, SCORE_PITCH,
+        &scores, own_row * SCORE_PITCH + $ku % KEY_BLOCKS * MATRIX / 4u, sum_$k, SCORE_PITCH,
     );
-#endunroll
     if ($ku % KEY_BLOCKS == KEY_BLOCKS - 1u || $ku == HEAD_BLOCKS - 1u) {
         workgroupBarrier();
         const FOURS = ($ku % KEY_BLOCKS + 1u) * MATRIX / 4u;
-        for (var i = lane; i < ROW_BLOCKS * MATRIX * FOURS; i += LANES) {
+        for (var i = lane; i < MATRIX * FOURS; i += LANES) {
             let row = own_row + i / FOURS;
             let own = $ku / KEY_BLOCKS * KEY_BLOCKS * MATRIX / 4u + i % FOURS;
             if (first_row + row >= rows || (!WHOLE_MATRICES && own >= VEC4S)) {
