@@ -44,9 +44,9 @@ SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better, where no thread has a large part of a tile
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
-LARGE_REGISTERS = RegisterTile(128, 64, 2, 2, unrolled=4, split_depth=128)
-SMALL_REGISTERS = RegisterTile(64, 64, 2, 1, split_depth=128)
-LOW_REGISTERS = RegisterTile(32, 64, 2, 1, split_depth=128)
+LARGE_REGISTERS = RegisterTile(128, 64, 2, 2, unrolled=4, ahead=True, split_depth=128)
+SMALL_REGISTERS = RegisterTile(64, 64, 2, 1, ahead=True, split_depth=128)
+LOW_REGISTERS = RegisterTile(32, 64, 2, 1, ahead=True, split_depth=128)
 LOW_REGISTER_TILE = 16  # rows up to which tiles of half of the height are better
 MAX_QUOTIENT = 1 << 20  # common/quotient.wgsl
 LANE_PIXELS = 4  # that a lane has in registers

@@ -219,7 +219,8 @@ def _one_product(
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
         return kernels.rows(
             *tensors, **values, ROWS=1 << max(rows - 1, 0).bit_length(), UNIT_THREADS=unit_threads,
-            ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
+            WG=max(kernels.rows.group_size, unit_threads), ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector,
+            cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     if takes_register_tiles(limits):
@@ -260,13 +261,14 @@ def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> i
 
     >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
     (128, 16)
-    >>> _unit_threads(9999, 512, True, Limits())
-    128
+    >>> _unit_threads(192, 3072, True, Limits()), _unit_threads(9999, 512, True, Limits())
+    (256, 128)
     """
     if not limits.has_many_threads:
         return 64 if transposed and depth >= 1024 else 16
     if transposed:
-        return next((threads for threads in (128, 64) if depth >= 4 * threads), 16)
+        most = 256 if units <= FEWEST_UNITS else 128
+        return next((threads for threads in (most, 128, 64) if depth >= 3 * threads), 16)
     return 128 if units <= FEWEST_UNITS and depth >= 128 else 64 if units <= FEW_UNITS and depth >= 64 else 16
 
 

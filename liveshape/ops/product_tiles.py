@@ -19,7 +19,7 @@ VECTOR_BYTES = 16
 
 class RegisterTile(NamedTuple):
     """A tile, the rows and columns of it that a thread has, in fours, and the fours of the depth of a step; of these,
-    those in one text, and how many steps are in workgroup memory. For split-K, how many of such workgroups a
+    those in one text, and whether the next step is prefetched. For split-K, how many of such workgroups a
     multiprocessor takes, and the depth that each has at least."""
 
     rows: int
@@ -28,7 +28,7 @@ class RegisterTile(NamedTuple):
     thread_column_fours: int
     step_fours: int = 4
     unrolled: int = 1
-    buffers: int = 1
+    ahead: bool = False
     resident: int = 3
     split_depth: int = 96
 
@@ -40,9 +40,8 @@ class RegisterTile(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Of workgroup memory: of both factors, the left of which makes room for sums on their way to memory."""
-        step = self.buffers * self.step_fours
         stored = self.rows // self.thread_row_fours * self.columns // (FOUR * FOUR)
-        return VECTOR_BYTES * (max(step * self.rows, stored) + step * self.columns)
+        return VECTOR_BYTES * (max(self.step_fours * self.rows, stored) + self.step_fours * self.columns)
 
     def constants(self, *, transposed: bool) -> dict[str, Any]:
         """Those of matmul/register_tiles.wgsl; vectors of a `transposed` right factor lie along the depth."""
@@ -55,7 +54,7 @@ class RegisterTile(NamedTuple):
             "THREAD_COLUMN_FOURS": self.thread_column_fours,
             "STEP_FOURS": self.step_fours,
             "UNROLLED": self.unrolled,
-            "BUFFERS": self.buffers,
+            "AHEAD": self.ahead,
             "LEFT_LOADS": ceil_div(self.rows // FOUR * self.step_fours, self.threads),
             "RIGHT_LOADS": ceil_div(right // FOUR if transposed else right, self.threads),
         }
@@ -79,7 +78,7 @@ class RegisterTile(NamedTuple):
 
 
 LOWEST = RegisterTile(16, 64, 1, 1, resident=8, split_depth=48)
-LOW = RegisterTile(32, 64, 1, 1)
+LOW = RegisterTile(32, 64, 1, 1, ahead=True)
 LARGE = RegisterTile(128, 64, 2, 2, unrolled=4)
 
 

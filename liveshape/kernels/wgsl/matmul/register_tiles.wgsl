@@ -1,8 +1,9 @@
 // GEMM in registers for devices with many threads: a thread sums 4 * THREAD_ROW_FOURS by 4 * THREAD_COLUMN_FOURS of a
-// tile, and both factors are staged in workgroup memory a step of the depth at a time, the next one prefetched to
-// registers. In workgroup memory both lie along their rows and columns, so that an element of the depth is an outer
-// product of a few vectors, which needs the fewest registers. What lies along the depth in memory is loaded as blocks of
-// four by four, and turned on its way. Every sum is taken along the depth from its first element on, whatever the tile.
+// tile, and both factors are staged in workgroup memory a step of the depth at a time. There both lie along their rows
+// and columns, so that an element of the depth is an outer product of a few vectors, which needs the fewest registers.
+// What lies along the depth in memory is loaded as blocks of four by four, and turned on its way. The next step is
+// prefetched to registers where tiles are few; where they are many, more workgroups that run at once gain more.
+// Every sum is taken along the depth from its first element on, whatever the tile.
 // The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
 // composable: a sum is stored once, by one text for all.
 // unchecked: places in tiles follow from constants; rows, columns and the depth are held below those of the tensors.
@@ -16,7 +17,7 @@ override THREAD_COLUMN_FOURS: u32 = 2;
 override STEP_FOURS: u32 = 4; // of the depth, that are staged at a time
 override UNROLLED: u32 = 1; // of these, that are multiplied in one text
 override FOUR: u32 = 4; // for loops in the text
-override BUFFERS: u32 = 1; // of both factors: with two there is one barrier a step
+override AHEAD: bool = false; // whether the next step is prefetched
 override LEFT_LOADS: u32 = 1; // blocks that a thread stages in a step
 override RIGHT_LOADS: u32 = 2; // vectors along the columns, or blocks where the right factor is TRANSPOSED
 
@@ -29,10 +30,10 @@ const LEFT_BLOCKS: u32 = ROW_FOURS * STEP_FOURS;
 const RIGHT_BLOCKS: u32 = COLUMN_FOURS * STEP_FOURS;
 
 // Of the left tile; and of the rows of sums that are stored together.
-const LEFT_SIZE: u32 = max(BUFFERS * STEP * ROW_FOURS, ROW_THREADS * COLUMN_FOURS);
+const LEFT_SIZE: u32 = max(STEP * ROW_FOURS, ROW_THREADS * COLUMN_FOURS);
 
 var<workgroup> left_tile: array<vec4<f32>, LEFT_SIZE>;
-var<workgroup> right_tile: array<vec4<f32>, BUFFERS * STEP * COLUMN_FOURS>;
+var<workgroup> right_tile: array<vec4<f32>, STEP * COLUMN_FOURS>;
 
 #include common/multiply_add
 #if FACTORS == convolution
@@ -64,9 +65,6 @@ fn main(
     let left_place_$i = place_in_tile(left_k_$i, left_line_$i, ROW_FOURS);
     let left_starts_$i = left_starts(tile, tile.first_row + left_line_$i * 4u);
     var left_$i = mat4x4<f32>();
-    if (thread + $iu * WG < LEFT_BLOCKS) {
-        left_$i = left_block(tile, left_starts_$i, tile.first_k + left_k_$i * 4u);
-    }
 #endunroll
 #if TRANSPOSED == true
 #unroll i < RIGHT_LOADS
@@ -75,16 +73,13 @@ fn main(
     let right_place_$i = place_in_tile(right_k_$i, right_line_$i, COLUMN_FOURS);
     let right_starts_$i = right_starts(tile, tile.first_column + right_line_$i * 4u);
     var right_$i = mat4x4<f32>();
-    if (thread + $iu * WG < RIGHT_BLOCKS) {
-        right_$i = right_block(tile, right_starts_$i, tile.first_k + right_k_$i * 4u);
-    }
 #endunroll
 #else
     let columns = columns_at(tile, tile.first_column + thread % COLUMN_FOURS * 4u);
 #unroll i < RIGHT_LOADS
     let right_k_$i = (thread + $iu * WG) / COLUMN_FOURS;
     let right_place_$i = place_in_tile(right_k_$i / 4u, thread % COLUMN_FOURS, COLUMN_FOURS) + right_k_$i % 4u * COLUMN_FOURS;
-    var right_$i = right_four(tile, columns, tile.first_k + right_k_$i);
+    var right_$i = vec4<f32>();
 #endunroll
 #endif
     // Neighbouring threads have other rows, the next but one other columns: shared memory serves eight threads at a time,
@@ -96,41 +91,57 @@ fn main(
     var sums_$r_$c = mat4x4<f32>();
 #endunroll
 #endunroll
-    var buffer = 0u;
     for (var k = tile.first_k; k < tile.last_k; k += STEP) {
-        let left_start = buffer * STEP * ROW_FOURS;
-        let right_start = buffer * STEP * COLUMN_FOURS;
+        if (!AHEAD || k == tile.first_k) {
 #unroll i < LEFT_LOADS
-        if (thread + $iu * WG < LEFT_BLOCKS) {
+            left_$i = mat4x4<f32>(); // nothing is kept in registers from step to step
+            if (LEFT_BLOCKS % WG == 0u || thread + $iu * WG < LEFT_BLOCKS) {
+                left_$i = left_block(tile, left_starts_$i, k + left_k_$i * 4u);
+            }
+#endunroll
+#unroll i < RIGHT_LOADS
+#if TRANSPOSED == true
+            right_$i = mat4x4<f32>();
+            if (RIGHT_BLOCKS % WG == 0u || thread + $iu * WG < RIGHT_BLOCKS) {
+                right_$i = right_block(tile, right_starts_$i, k + right_k_$i * 4u);
+            }
+#else
+            right_$i = right_four(tile, columns, k + right_k_$i);
+#endif
+#endunroll
+        }
+#unroll i < LEFT_LOADS
+        if (LEFT_BLOCKS % WG == 0u || thread + $iu * WG < LEFT_BLOCKS) {
             let block = transpose(left_$i);
 #unroll j < FOUR
-            left_tile[left_start + left_place_$i + $ju * ROW_FOURS] = block[$j];
+            left_tile[left_place_$i + $ju * ROW_FOURS] = block[$j];
 #endunroll
         }
 #endunroll
 #unroll i < RIGHT_LOADS
 #if TRANSPOSED == true
-        if (thread + $iu * WG < RIGHT_BLOCKS) {
+        if (RIGHT_BLOCKS % WG == 0u || thread + $iu * WG < RIGHT_BLOCKS) {
             let block = transpose(right_$i);
 #unroll j < FOUR
-            right_tile[right_start + right_place_$i + $ju * COLUMN_FOURS] = block[$j];
+            right_tile[right_place_$i + $ju * COLUMN_FOURS] = block[$j];
 #endunroll
         }
 #else
-        right_tile[right_start + right_place_$i] = right_$i;
+        right_tile[right_place_$i] = right_$i;
 #endif
 #endunroll
         workgroupBarrier();
+#if AHEAD == true
         let ahead = k + STEP;
         if (ahead < tile.last_k) {
 #unroll i < LEFT_LOADS
-            if (thread + $iu * WG < LEFT_BLOCKS) {
+            if (LEFT_BLOCKS % WG == 0u || thread + $iu * WG < LEFT_BLOCKS) {
                 left_$i = left_block(tile, left_starts_$i, ahead + left_k_$i * 4u);
             }
 #endunroll
 #unroll i < RIGHT_LOADS
 #if TRANSPOSED == true
-            if (thread + $iu * WG < RIGHT_BLOCKS) {
+            if (RIGHT_BLOCKS % WG == 0u || thread + $iu * WG < RIGHT_BLOCKS) {
                 right_$i = right_block(tile, right_starts_$i, ahead + right_k_$i * 4u);
             }
 #else
@@ -138,14 +149,15 @@ fn main(
 #endif
 #endunroll
         }
+#endif
         for (var first = 0u; first < STEP_FOURS; first += UNROLLED) {
 #unroll f < UNROLLED
             {
 #unroll r < THREAD_ROW_FOURS
-                let row_place_$r = left_start + place_in_tile(first + $fu, row + $ru * ROW_THREADS, ROW_FOURS);
+                let row_place_$r = place_in_tile(first + $fu, row + $ru * ROW_THREADS, ROW_FOURS);
 #endunroll
 #unroll c < THREAD_COLUMN_FOURS
-                let column_place_$c = right_start + place_in_tile(first + $fu, column + $cu * COLUMN_THREADS, COLUMN_FOURS);
+                let column_place_$c = place_in_tile(first + $fu, column + $cu * COLUMN_THREADS, COLUMN_FOURS);
 #endunroll
 #unroll j < FOUR
 #unroll r < THREAD_ROW_FOURS
@@ -163,15 +175,8 @@ fn main(
             }
 #endunroll
         }
-#if BUFFERS == 1
         workgroupBarrier();
-#else
-        buffer = BUFFERS - 1u - buffer;
-#endif
     }
-#if BUFFERS != 1
-    workgroupBarrier();
-#endif
     // By way of workgroup memory, a row of each four at a time: neighbouring threads store neighbours, and the text of a
     // store, with the epilogue in it, is there once.
     var target_column = target_at(tile, tile.first_column + thread % TILE_COLUMNS);
