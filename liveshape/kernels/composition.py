@@ -25,6 +25,7 @@ from liveshape.kernels.split_bindings import use_segment_functions
 EPILOGUE = "epilogue_"
 NUMBER = f"{EPILOGUE}number_"
 RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
+_EARLY = "EARLY"  # of common/matrix_blocks.wgsl
 _AHEAD = re.compile(r"alias Ahead = u32;")  # of common/ahead.wgsl
 _AHEAD_OF = re.compile(r"fn ahead_of\(place: u32\) -> Ahead \{[^}]*\}")
 _PARAMS = re.compile(r"(struct Params\s*\{[^}]*?),?\s*\}")
@@ -129,6 +130,8 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     attributes |= with_fields(kernel, epilogue.fields())
     # Vectors of two have no setter.
     attributes["live"] = {word: tuple(each for each in values if each != 2) for word, values in kernel.live.items()}
+    if _EARLY in kernel.constants and operands.dtypes and is_light(expression):
+        attributes["constants"] = {**kernel.constants, _EARLY: ("bool", "true")}
     attributes["bindings"] = (Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more)
     vars(made).update(attributes, name=made.file, computed=out.element)
     return made

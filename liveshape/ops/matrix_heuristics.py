@@ -17,10 +17,13 @@ MATRIX_TILE_BYTES = 20992  # of workgroup memory: two factors of 128 by 32 halve
 LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
 LARGE_TILES = 190  # that large tiles are, at least: 4,096 x 768 x 768 has 192, in 163 Tflop/s for 147
 NARROW_TILE = 16  # columns, of pixels that have so few channels
-LARGE_PIXEL_TILES = (
-    96  # 6,272 x 2,304 x 256 has 98, in 151 Tflop/s for 133; 4,096 x 4,608 x 512 has 128, in 207 for 181
-)
+LARGE_PIXEL_TILES = 96  # 6,272 x 2,304 x 256 has 98, 151 Tflop/s for 133; 4,096 x 4,608 x 512 has 128, 207 for 181
+LARGE_PRODUCT_TILES = 72  # 1,576 x 768 x 768 has 78, 112 Tflop/s for 98; 1,576 x 3,072 x 768 155 for 120
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
+DEEP_TILE_BYTES = 36864  # of workgroup memory: a large tile with a deep step
+# Rounds of large tiles on all multiprocessors that a deep step is faster for, which leaves room for one on each:
+# 6,304 x 3,072 x 768 has 300 tiles, in 211 Tflop/s for 172, and 4,096 x 3,072 x 768 has 192, in 205 for 213.
+DEEP_ROUNDS = (1, 3)
 MATRIX_SPLIT_DEPTH = 256  # of each split, at least
 FLOAT_SPLIT_DEPTH = 768  # of floats: below it another dispatch costs more than what is done meanwhile
 
@@ -133,10 +136,14 @@ def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits
     Low tiles, with a deep step, where others are too few: 128 x 2,304 x 768 in 12 us, not in 17.
     """
     deep = depth > MATRIX_STEP
+    large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
+    if limits.has_many_threads and rows > SMALL_TILE and large >= LARGE_PRODUCT_TILES:
+        few = deep and ceil_div(large, MULTIPROCESSORS) in DEEP_ROUNDS and limits.max_workgroup_bytes >= DEEP_TILE_BYTES
+        step = DEEP_STEP if few else MATRIX_STEP
+        return tile_constants(LARGE_TILE, LARGE_TILE, step, limits) | {"groups": large}, 1
     small = batch * ceil_div(rows, SMALL_TILE) * ceil_div(columns, SMALL_TILE)
     if small >= MULTIPROCESSORS or not limits.has_many_threads:
-        tiles, splits = matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=1)
-        return tiles, splits
+        return matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=1)
     step = DEEP_STEP if deep else MATRIX_STEP
     count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
     splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))

@@ -2,8 +2,8 @@
 // a step of the depth at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the
 // tiles, with common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and
 // common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
-// the first exists, and what is loaded for that before (early). Behind the loop the sums take the place of both factors, a row of matrices of each subgroup at a
-// time: with more memory fewer workgroups run at once.
+// the first exists, and what is loaded for that before (early). Behind the loop the sums take the place of both factors, a
+// row of matrices of each subgroup at a time: with more memory fewer workgroups run at once.
 #choice FACTORS: halves, bytes
 override LANES: u32 = 32; // of a subgroup
 override MATRIX_ROWS: u32 = 16;
@@ -15,6 +15,7 @@ override BLOCKS_ACROSS: u32 = 4;
 override BLOCKS_DEEP: u32 = 2; // of a step of the depth
 override ROW_LOADS: u32 = 4; // vectors of 16 bytes that a thread stages in a step
 override COLUMN_LOADS: u32 = 4;
+override EARLY: bool = false; // kernels/composition.py: whether an epilogue is a few instructions, and has operands
 override STORE_TURNS: u32 = 8; // of a subgroup over the sums of a row of its matrices, four columns a thread
 
 const SUBGROUPS_ACROSS: u32 = WG / LANES / SUBGROUPS_DOWN;
@@ -47,9 +48,10 @@ alias Sum = subgroup_matrix_result<Total, MATRIX_COLUMNS, MATRIX_ROWS>;
 
 var<workgroup> tile: array<vec4<u32>, max(COLUMNS_AT + TILE_COLUMNS * PITCH, SUMS)>;
 
-// The epilogue of the row of matrices that a subgroup has stored: what it loads for all places of a thread (early) is on its
-// way before the first of them is stored, which no load passes.
+// The epilogue of the row of matrices that a subgroup has stored. With EARLY, what it reads for all places of a thread is on
+// its way before the first of them is stored, which no load passes: of a heavy expression so many texts would be slower.
 fn store_matrices(lane: u32, place: u32, first_row: u32, first_column: u32) {
+#if EARLY
 #unroll n < STORE_TURNS
     let four_$n = lane + $nu * LANES;
     let row_$n = first_row + four_$n / OWN_FOURS;
@@ -63,5 +65,16 @@ fn store_matrices(lane: u32, place: u32, first_row: u32, first_column: u32) {
         store_sums(row_$n, column_$n, bitcast<vec4<Total>>(sums), early_$n);
     }
 #endunroll
+#else
+    workgroupBarrier();
+    for (var four = lane; four < MATRIX_ROWS * OWN_FOURS; four += LANES) {
+        let row = first_row + four / OWN_FOURS;
+        let column = first_column + four % OWN_FOURS * 4u;
+        if (row < params.rows && column < params.columns) {
+            let sums = tile[(place * MATRIX_ROWS + four / OWN_FOURS) * SUM_PITCH + four % OWN_FOURS];
+            store_sums(row, column, bitcast<vec4<Total>>(sums), early(row, column));
+        }
+    }
+#endif
     workgroupBarrier();
 }
