@@ -234,21 +234,13 @@ def _over_dims(code: int, *names: str, more: str = "", **traits: Any) -> None:
 
     @op(*names, schema=f"x dim keepdim {more} out", **_OVER_DIMS, **traits)
     def over_dims(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-        yield from total(code, x, dim, keepdim, out)
+        yield from reduce(code, x, dim, keepdim, out)
 
 
 def _over_all(code: int, *names: str, more: str = "") -> None:
     @op(*names, schema=f"x {more} out", **_OVER_ALL)
     def over_all(x: LiveTensor, out: LiveTensor) -> Steps:
-        yield from total(code, x, None, False, out)
-
-
-def total(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    """out = code(x) over the dimensions, an extremum or what is summed up."""
-    if code in (MAXIMUM, MINIMUM):
-        yield from _extremum(x, dims, keepdim, out, None, least=code == MINIMUM)
-    else:
-        yield from reduce(code, x, dims, keepdim, out)
+        yield from reduce(code, x, None, False, out)
 
 
 _over_dims(SUM, "aten.sum.dim_IntList", "aten::sum.IntList_out", more="dtype")
@@ -260,10 +252,26 @@ _over_dims(ANY, "aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dim
 _over_all(ANY, "aten.any.default", "aten::any.all_out")
 _over_dims(ALL, "aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out")
 _over_all(ALL, "aten.all.default", "aten::all.all_out")
-_over_dims(MAXIMUM, "aten.amax.default", "aten::amax.out", any_size=True)
-_over_all(MAXIMUM, "aten.max.default", "aten::max.unary_out")
-_over_dims(MINIMUM, "aten.amin.default", "aten::amin.out")
-_over_all(MINIMUM, "aten.min.default", "aten::min.unary_out")
+
+
+@op("aten.amax.default", "aten::amax.out", any_size=True, **_OVER_DIMS)
+def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+    yield from _extremum(x, dim, keepdim, out, None, least=False)
+
+
+@op("aten.amin.default", "aten::amin.out", **_OVER_DIMS)
+def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+    yield from _extremum(x, dim, keepdim, out, None, least=True)
+
+
+@op("aten.max.default", "aten::max.unary_out", **_OVER_ALL)
+def max_all(x: LiveTensor, out: LiveTensor) -> Steps:
+    yield from _extremum(x, None, False, out, None, least=False)
+
+
+@op("aten.min.default", "aten::min.unary_out", **_OVER_ALL)
+def min_all(x: LiveTensor, out: LiveTensor) -> Steps:
+    yield from _extremum(x, None, False, out, None, least=True)
 
 
 @op("aten.prod.dim_int", "aten::prod.int_out", **_OVER_DIMS)
