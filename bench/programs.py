@@ -256,12 +256,14 @@ def slowest(document: Row) -> Table:
 # Processor time
 
 
-def on_processor(folder: Path) -> Table:
+def on_processor(folder: Path, names: Sequence[str]) -> Table:
     """Processor seconds of the threads of a software adapter's driver, beside torch's with one thread."""
     torch.set_num_threads(1)
     device = open_device()
     table = Table("program", "size", "s", "torch, s", "ratio", "off", title=f"Processor seconds on {device.name}")
     for name, size in CPU_ROWS:
+        if names and name not in names:
+            continue
         measured = (PROGRAMS | OPERATORS)[name]
         inputs, module = inputs_of(measured, size or measured.bound), measured.module()
         executor, _ = executor_of(lzma.decompress(path_of(folder, name).read_bytes()), "float32")
@@ -304,7 +306,7 @@ def main() -> None:
                 export(name, measured, options.export)
         return
     if options.cpu is not None:
-        Console().print(on_processor(options.cpu))
+        Console().print(on_processor(options.cpu, options.names))
         return
     names = options.names or [name for name in PROGRAMS if path_of(options.run, name).exists()]
     known = json.loads(options.torch.read_text())["programs"] if options.torch else {}
