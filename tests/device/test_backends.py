@@ -96,8 +96,9 @@ def test_what_takes_no_matrices_is_not_given_to_dawn_for_them(monkeypatch: pytes
     offered = replace(PaperDevice().adapter, matrices=(MatrixShape("float16", "float32", 16, 16, 16),))
     monkeypatch.delenv("LIVESHAPE_BACKEND", raising=False)
     monkeypatch.delenv("LIVESHAPE_DEVICE", raising=False)
-    monkeypatch.setattr(backends, "_is_software", lambda asked: False)
     monkeypatch.setattr(backends, "_dawn_adapters", lambda: [offered])
     assert (backends.default_backend(), backends.default_backend(matrices=lambda: False)) == ("dawn", "wgpu")
+    monkeypatch.setattr(backends, "_dawn_adapters", lambda: [replace(offered, software=True)])
+    assert backends.default_backend() == "wgpu"
     monkeypatch.setenv("LIVESHAPE_BACKEND", "dawn")
     assert backends.default_backend(matrices=lambda: False) == "dawn"

@@ -46,7 +46,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     adapter = replace(paper.adapter, matrices=(MatrixShape("float16", "float32", 16, 16, 16),))
     for name in ("LIVESHAPE_BACKEND", "LIVESHAPE_DEVICE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(backends, "_is_software", lambda asked: False)
     monkeypatch.setattr(backends, "_dawn_adapters", lambda: [adapter])
     monkeypatch.setattr(backends, "_open", {})
 
