@@ -10,8 +10,11 @@ from typing import Any
 
 import liveshape.kernels.wgsl
 import liveshape.ops
+from liveshape.graph.expression import Applied, Expression
 from liveshape.kernels import Kernel, Variant
+from liveshape.kernels.composition import gated
 from liveshape.kernels.kernel import CONCRETE
+from liveshape.kernels.preprocessor import texts
 
 assert liveshape.ops.OPS  # importing the operators loads their kernels
 FILES = Path(str(liveshape.kernels.wgsl.__file__)).parent
@@ -21,6 +24,8 @@ KERNELS = {
     for each in gc.get_objects()
     if type(each) is Kernel and (FILES / f"{each.file}.wgsl").is_file()  # tests have kernels of their own
 }
+# What kernels of pairs store, whose files leave it to a composition.
+SWIGLU = Expression(("float32", "float32"), (), (Applied("silu", (0,), "float32"), Applied("mul", (2, 1), "float32")))
 
 
 def default_variants(kernel: Kernel, subgroup: int) -> Iterator[Variant]:
@@ -36,6 +41,8 @@ def default_variants(kernel: Kernel, subgroup: int) -> Iterator[Variant]:
     }
     if kernel.vectored:
         constants["VEC"] = 4 if "quantized" in kernel.others else 1  # rows are quantized by vec4s
+    if any("gate_of(" in text for text in texts(kernel.text)):
+        kernel = gated(kernel, SWIGLU)
     chosen = (tuple(types.items()), tuple(constants.items()))
     for split, size in product(range(len(kernel.bindings)), (0, subgroup) if kernel.has_subgroup_text else (0,)):
         segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
