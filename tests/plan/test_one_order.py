@@ -35,7 +35,7 @@ ROWS = {
     "q4/int8_few_rows": {"ROWS"},
     "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "TILE_DEPTH", "SCALE_SPAN", "WG"},
     "q4/large_tiles": {"WG"},
-    "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "AHEAD", "WG"},
+    "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
     "q4/int8_large_tiles": {"WG"},
     "matmul/tiled": {"TILE_ROWS"},
     "matmul/lane_tiles": {"SHARES"},
@@ -58,13 +58,18 @@ COPIES = {"elementwise", "indexing", "movement"}  # folders of kernels that sum 
 DIVIDING = {"q4": "splits", "attention": "split_keys"}
 
 
+def file_of(variant: Variant) -> str:
+    """That of a kernel, without what is composed with it."""
+    return variant.kernel.file.partition("+")[0].strip()
+
+
 def folder_of(variant: Variant) -> str:
     return variant.kernel.file.partition("/")[0]
 
 
 def order_of(variant: Variant, params: bytes) -> tuple[Any, ...]:
     """All of a dispatch that an order of summation depends on."""
-    kernel, file = variant.kernel, variant.kernel.file
+    kernel, file = variant.kernel, file_of(variant)
     constants = tuple(pair for pair in variant.constants if pair[0] not in ROWS.get(file, ()))
     dividing = None
     if (name := DIVIDING.get(folder_of(variant))) in kernel.fields:
