@@ -21,17 +21,17 @@ MATRICES = (*HALF_MATRICES, MatrixShape("int8", "int32", 16, 16, 32))
 _ENABLE = "enable f16;\n"
 _ALIASES = re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix_\w+<[^;]*>;$", re.MULTILINE)
 _CALLS = (
-    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&row_tile,"), "Left("),
-    (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&column_tile,"), "Right("),
+    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&tile,"), "Left("),
+    (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Right("),
     (re.compile(r"subgroupMatrixMultiplyAccumulate\("), "multiplied("),
-    (re.compile(r"subgroupMatrixStore<row_major>\(&sums,"), "stored("),
+    (re.compile(r"subgroupMatrixStore<row_major>\(\s*&tile,"), "stored("),
     (re.compile(r"subgroupBroadcastFirst\("), "("),
     (re.compile(r"let lane = thread % LANES;"), "let lane = thread % LANES; own_lane = lane;"),
 )
 _FUNCTIONS = """
 struct Left { offset: u32, pitch: u32 }
 struct Right { offset: u32, pitch: u32 }
-struct Sum { own: array<Total, MATRIX_SIZE / LANES> }
+struct Sum { own: array<vec4<Total>, MATRIX_ROWS * MATRIX_COLUMNS / 4 / LANES> }
 var<private> own_lane: u32;
 
 // Compilers do not know that it is its argument, and unroll nothing.
@@ -39,14 +39,22 @@ fn count_of(count: u32) -> u32 {
     return count + (params.rows >> 31u);
 }
 
+// Four neighbouring columns at a time: those of a vector are stored at once.
 fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
     var found = before;
-    for (var i = 0u; i < count_of(MATRIX_SIZE / LANES); i++) {
-        let row = left.offset + (i * LANES + own_lane) / MATRIX_COLUMNS * left.pitch;
-        let column = right.offset + (i * LANES + own_lane) % MATRIX_COLUMNS * right.pitch;
+    for (var i = 0u; i < count_of(MATRIX_ROWS * MATRIX_COLUMNS / 4u / LANES); i++) {
+        let four = i * LANES + own_lane;
+        let row = left.offset + four / (MATRIX_COLUMNS / 4u) * left.pitch;
+        let column = right.offset + four % (MATRIX_COLUMNS / 4u) * 4u * right.pitch;
         // A vector at a time: old software drivers end loops after 65,535 turns.
         for (var k = 0u; k < count_of(MATRIX_DEPTH / PER_VECTOR); k++) {
-            found.own[i] += vector_product(row_tile[row + k], column_tile[column + k]);
+            let own = tile[row + k];
+            found.own[i] += vec4<Total>(
+                vector_product(own, tile[column + k]),
+                vector_product(own, tile[column + right.pitch + k]),
+                vector_product(own, tile[column + 2u * right.pitch + k]),
+                vector_product(own, tile[column + 3u * right.pitch + k]),
+            );
         }
     }
     return found;
@@ -54,9 +62,10 @@ fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
 
 fn stored(offset: u32, given: Sum, pitch: u32) {
     var found = given;
-    for (var i = 0u; i < count_of(MATRIX_SIZE / LANES); i++) {
-        let at = i * LANES + own_lane;
-        sums[offset + at / MATRIX_COLUMNS * pitch + at % MATRIX_COLUMNS] = found.own[i];
+    for (var i = 0u; i < count_of(MATRIX_ROWS * MATRIX_COLUMNS / 4u / LANES); i++) {
+        let four = i * LANES + own_lane;
+        let at = offset + four / (MATRIX_COLUMNS / 4u) * pitch + four % (MATRIX_COLUMNS / 4u);
+        tile[at] = bitcast<vec4<u32>>(found.own[i]);
     }
 }
 """
