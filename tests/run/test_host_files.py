@@ -101,16 +101,16 @@ def test_an_operator_that_nobody_knows_is_refused() -> None:
 
 def test_what_a_kernel_refuses_runs_on_the_host() -> None:
     chain = Chain()
-    x = chain.input((MAX,), "uint8")
-    capped = chain.node("aten::clamp.out", x, 3, 7, chain.tensor((MAX,), "uint8"))
-    graph, device = chain.graph(capped), open_device()
-    with pytest.raises(UnsupportedError, match=r"1 x aten::clamp.out \(node 0\): .*uint8"):
+    x = chain.input((MAX, 3), "uint8")
+    largest = chain.node("aten::amax.out", x, (1,), False, chain.tensor((MAX,), "uint8"))
+    graph, device = chain.graph(largest), open_device()
+    with pytest.raises(UnsupportedError, match=r"1 x aten::amax.out \(node 0\): .*uint8"):
         compile(graph, device.limits)
     executor = Executor(compile_with_host(graph, device.limits), device)
     for size in SIZES:
-        given = np.arange(size, dtype=np.uint8)
+        given = np.arange(3 * size, dtype=np.uint8).reshape(size, 3)
         executor.poison()
-        np.testing.assert_array_equal(executor.execute([given])[0], given.clip(3, 7))
+        np.testing.assert_array_equal(executor.execute([given])[0], given.max(1))
 
 
 def test_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from liveshape.errors import InputError
 from liveshape.graph import SymInt
 from liveshape.kernels import Kernel
 from liveshape.kernels.pointwise_kernel import pointwise_kernel
+from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.ops import OPS, Op, callable_by_files
 from liveshape.run.host import find_on_host
 from liveshape.tools.console import counted, print_json, print_table
@@ -105,7 +106,9 @@ def described(entry: Op) -> Operator:
     gives = [kind for kernel in kernels for kind in _types(kernel, writes=True)]
     files = [kernel.file for kernel in kernels]
     if _generates(entry.run):
-        kinds = [dtype for dtypes in _DTYPES.values() for dtype in dtypes]
+        kinds = [dtype for dtypes in _DTYPES.values() for dtype in dtypes] + list(_PACKED)
+        rows = [FUNCTIONS[each] for each in _referenced(entry.run) if isinstance(each, str)]
+        kinds += ["complex64"] * any(row.complexes is not None or row.pairs for row in rows)
         takes, gives, files = takes + kinds, gives + kinds, ["pointwise", *files]
     if SymInt in entry.parameters[-1].kinds:
         gives = [_SCALAR]
@@ -198,7 +201,8 @@ def _generates(function: Any) -> bool:
 
 @cache
 def _referenced(function: Any) -> tuple[Any, ...]:
-    """Kernels that a plan function references, directly or through its callees, and what generates others."""
+    """Kernels that a plan function references, directly or through its callees, what generates others, and the names of
+    the functions of expressions."""
     found: list[Any] = []
     seen: set[int] = set()
     waiting: list[Any] = [function]
@@ -207,7 +211,7 @@ def _referenced(function: Any) -> tuple[Any, ...]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, Kernel) or value is pointwise_kernel:
+        if isinstance(value, Kernel) or value is pointwise_kernel or (isinstance(value, str) and value in FUNCTIONS):
             found.append(value)
         elif isinstance(value, types.FunctionType):
             if value.__module__.startswith("liveshape.ops"):
@@ -229,18 +233,20 @@ def _referenced(function: Any) -> tuple[Any, ...]:
 
 
 def _named_in(function: types.FunctionType) -> list[Any]:
-    """Everything that a function references: globals, closure variables and defaults."""
+    """Everything that a function references: globals, closure variables and defaults, and its words."""
     names: set[str] = set()
+    words: list[str] = []
     codes = [function.__code__]
     while codes:
         code = codes.pop()
         names.update(code.co_names)
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        words += [each for each in code.co_consts if isinstance(each, str)]
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     modules = [value for value in values if isinstance(value, types.ModuleType)]
     values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
     closed = inspect.getclosurevars(function).nonlocals.values()
-    return [*values, *closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [*values, *words, *closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
 __all__ = ["Operator", "described", "listed", "markdown", "ops"]
