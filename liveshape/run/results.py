@@ -153,8 +153,8 @@ class Transfer:
 
 
 def _read_before_reuse(transfer: Transfer) -> None:
-    """Read what lies in memory that is written next. Its own error comes again to whoever waits for it, and so does that
-    of a page that cannot wait; one of another submit comes once, and is for the caller."""
+    """Read what lies in memory that is written next. Its own error, or a page's that it cannot wait, comes again to
+    whoever waits for it; one of another submit comes once, and is for the caller."""
     try:
         transfer.wait()
     except DeviceError as error:
