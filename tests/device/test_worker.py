@@ -267,6 +267,29 @@ def test_an_error_is_told_though_memory_is_read_that_is_to_be_reused(wanted: lis
     np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
 
 
+def test_results_that_could_not_be_read_in_time_are_an_error_and_no_others(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a page that cannot wait, where more calls are ahead than there is memory for their results."""
+
+    def never(self: Any, staging: Any, nbytes: int) -> bytearray:
+        raise DeviceError("this browser cannot wait")
+
+    executor, x = doubling(device), np.ones((4, 3), np.float32)
+    with monkeypatch.context() as page:
+        page.setattr(WebGpuDevice, "read", never)
+        pending = [executor.start([number * x]) for number in range(1, 6)]
+    told = 0
+    for number, each in enumerate(pending, 1):
+        try:
+            np.testing.assert_array_equal(each.result()[0], 2 * number * x)
+        except DeviceError as error:
+            assert "was freed" in str(error)  # noqa: PT017
+            told += 1
+    assert 0 < told < len(pending)
+    np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
 @pytest.fixture
 def in_pieces(device: WebGpuDevice) -> WebGpuDevice:
     """A device that has the first commands of a call while the others are recorded."""
