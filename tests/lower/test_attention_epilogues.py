@@ -10,9 +10,10 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.lower.lowering import optimized, simplified
-from tests.lower import test_attention_patterns
-from tests.lower.test_attention_patterns import CALLS, HEADS, SPELLINGS, Spelled, drawn, golden
 from tests.matrices.opened import kernels_of
+from tests.support import attention_chains, attention_spellings
+from tests.support.attention_chains import CALLS, HEADS, Spelled, drawn
+from tests.support.attention_spellings import SPELLINGS, golden
 from tests.support.chains import executor_of
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -57,8 +58,9 @@ def test_an_expression_of_attention_is_stored_instead(name: str, way: str) -> No
 
 def test_splits_of_the_context_are_combined_into_an_expression(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workgroups share a long context: what combines their sums stores the expression."""
-    monkeypatch.setattr(test_attention_patterns, "ROWS", 40)
-    monkeypatch.setattr(test_attention_patterns, "KEYS", 700)
+    for module in (attention_chains, attention_spellings):
+        monkeypatch.setattr(module, "ROWS", 40)
+        monkeypatch.setattr(module, "KEYS", 700)
     case = SPELLINGS["eager"]
     chain = Spelled(case)
     out = case.write(chain)

@@ -13,10 +13,11 @@ from liveshape.lower.lowering import optimized, simplified
 from liveshape.ops import attention_heuristics
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from tests.lower.test_attention_patterns import SPELLINGS, Spelled, Spelling, drawn, eager, golden, written
 from tests.matrices.masks import HIDDEN, check_masks
 from tests.matrices.opened import kernels_of
 from tests.ops.test_paged_attention import Form, check
+from tests.support.attention_chains import Spelled, Spelling, drawn
+from tests.support.attention_spellings import SPELLINGS, eager, golden, written
 from tests.support.emulated_attention import emulate
 
 
