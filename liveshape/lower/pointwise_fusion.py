@@ -17,6 +17,7 @@ from liveshape.graph import Graph, Limits, Node, Tensor
 from liveshape.graph.elements import by_itself, stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.sources import united
+from liveshape.graph.traits import Product
 from liveshape.kernels.roofline import Cost
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion_costs import FusionCosts
@@ -24,7 +25,7 @@ from liveshape.lower.live_sizes import ONE, Sizes
 from liveshape.lower.pattern import fit
 from liveshape.lower.pattern_operators import COMPOSED, POINTWISE, POINTWISE_RESULTS
 from liveshape.lower.rewriting import rewritten
-from liveshape.ops.composed import Anchor, Composition, with_places
+from liveshape.ops.composed import Anchor, Composition, anchored_operations, with_places
 from liveshape.ops.pointwise import Pointwise, built
 
 _FUSED, _SEVERAL, _COMPOSED = (ops.OPS[name] for name in (POINTWISE, POINTWISE_RESULTS, COMPOSED))
@@ -315,8 +316,10 @@ def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Lim
 
 
 def _composed(producer: Node, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
-    """A node with an epilogue, which gathers what its producer does: the ids of the caller are checked."""
+    """A node with an epilogue, which multiplies and gathers what its producer does: the ids of the caller are checked."""
     made = node_of(_COMPOSED, place, nodes, args)
+    if producer.traits.product is not None:
+        made = replace(made, traits=replace(made.traits, product=Product(anchored_operations)))
     if producer.gathers is None:
         return made
     ids, table = ((1, args[0].anchor.arguments[path[0]].index) for path in producer.gathers)

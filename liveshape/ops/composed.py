@@ -7,7 +7,7 @@ without an epilogue.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import GeneratorType
 from typing import Any
@@ -125,6 +125,16 @@ def from_places(arguments: Any, values: Any) -> Any:
     if isinstance(arguments, tuple):
         return tuple([from_places(item, values) for item in arguments])
     return values[arguments.index] if isinstance(arguments, Place) else arguments
+
+
+def anchored_operations(named: Mapping[str, Any]) -> int:
+    """FLOPs of an operator that is a product, of the arguments of a node that stores an expression of it."""
+    anchor = named["composition"].anchor
+    operator = OPS[anchor.name]
+    arguments = (*from_places(anchor.arguments, named["values"]), named["out"][0])
+    of_operator = {each.name: argument for each, argument in zip(operator.parameters, arguments, strict=True)}
+    product: Any = operator.traits.product
+    return int(product.operations(of_operator))
 
 
 @op("liveshape.composed")

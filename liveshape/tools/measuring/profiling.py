@@ -196,7 +196,7 @@ def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[C
     for (commands, times), row in zip(watched.submits, counted if watched.submits else (), strict=True):
         for command, (begin, end), cost in zip(commands, times, row, strict=True):
             node = nodes[command.origin[0]]
-            kernel = command.label.rpartition(" ")[2]
+            kernel = command.label.rpartition(", kernel ")[2]  # a name with an expression has spaces
             layer, sources = layers[node.index] if layers else "", tuple(map(str, node.sources))
             operator = " + ".join(operators_of(node)) if has_expression(node) else node.name
             yield Executed(kernel, operator, node.label, node.index, layer, sources, cost, begin, end)
