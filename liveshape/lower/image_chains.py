@@ -256,7 +256,7 @@ def is_expression(node: Node) -> bool:
 
     Example: `is_expression(node)`.
     """
-    return is_pointwise(node) or node.name in GROUP_NORMS or node.name in VIEWS
+    return is_pointwise(node) or node.name in VIEWS
 
 
 def _swaps_rows(node: Node) -> bool:

@@ -44,7 +44,6 @@ from liveshape.lower.pattern_operators import (
     PERMUTE,
     PERMUTED_VIEW,
     POINTWISE,
-    SCALED,
     SIZE,
     SQUEEZE,
     VIEW,
@@ -175,7 +174,8 @@ class _Rewrite:
             self._node(node, node.name, halves, (1, 2), *node.args[2:-1], mean)
             self._node(node, POINTWISE, WIDENED, (mean,), (), out)
         elif node.name in GROUP_NORMS:
-            self._normalize(node, out)
+            x, weight, bias, _, _, _, group, eps = node.args[:8]
+            self._node(node, GROUP_NORM_CHANNELS_LAST, self._image(node, x), weight, bias, group, eps, out)
         elif node.name in CONCATENATIONS:
             self._node(node, node.name, tuple(self._image(node, each) for each in node.args[0]), RANK - 1, out)
         elif node in self._between:
@@ -209,15 +209,6 @@ class _Rewrite:
         self._node(node, PATCHES, x, tuple(kernel), halves)
         flat = self._keep(replace(weight, name=f"{weight.name}, a pixel", max_shape=(rows, depth, 1, 1)))
         return halves, flat, bias, (1, 1), (0, 0), (1, 1), *others
-
-    def _normalize(self, node: Node, out: Tensor) -> None:
-        """A group norm: a factor and an addend of each channel, and an expression of these."""
-        x, weight, bias, _, _, _, group, eps = node.args[:8]
-        halves = self._image(node, x)
-        shape = (halves.max_shape[0], 1, 1, halves.max_shape[-1])
-        factors = tuple(self._keep(Tensor(f"{out.name}'s {each}", "float32", shape)) for each in ("factors", "addends"))
-        self._node(node, GROUP_NORM_CHANNELS_LAST, halves, weight, bias, group, eps, factors)
-        self._node(node, SCALED, halves, *factors, out)
 
     def _as_rows(self, node: Node) -> None:
         """The pixels of an image as rows, a view of it; `half_results.py` gives these to products as they are."""

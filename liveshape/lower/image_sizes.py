@@ -34,11 +34,9 @@ def image_sizes(node: Node, tensor: Tensor, of: Callable[[Tensor], Any], symbol:
     if not isinstance(x, Tensor) or x.rank != _RANK or tensor.rank != _RANK:
         return None
     sizes = of(x)
-    if node.name == GROUP_NORM_CHANNELS_LAST:
-        return sizes[0], fixed(1), fixed(1), sizes[3]
     if tensor not in node.outputs[:1]:  # a second result, or a cache that is written in place
         return None
-    if node.name in GROUP_NORMS:
+    if node.name in GROUP_NORMS or node.name == GROUP_NORM_CHANNELS_LAST:
         return sizes
     if node.name == CHANNELS_LAST:
         return sizes[0], *sizes[2:], fixed(tensor.max_shape[3])

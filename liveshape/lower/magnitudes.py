@@ -19,7 +19,6 @@ from liveshape.lower.pattern_operators import (
     GROUP_NORM_CHANNELS_LAST,
     LAYER_NORMS,
     LINEAR,
-    SCALED,
     SPELLED_ATTENTION,
 )
 from liveshape.ops.pointwise import Pointwise, built
@@ -75,8 +74,8 @@ class Magnitudes:
             return Magnitude(min(x.row, math.sqrt(depth) * x.largest) * weight.row + added, math.inf)
         if node.name == SPELLED_ATTENTION:  # a mean of values
             return Magnitude(self.of(node.named["v"]).largest, math.inf)
-        if node.name == SCALED:
-            return self._scaled(node)
+        if node.name == GROUP_NORM_CHANNELS_LAST:
+            return self._normalized_groups(node)
         if node.traits.pointwise is not None:
             return Magnitude(self._evaluated(node, out), math.inf)
         if node.alias and isinstance(node.args[0], Tensor) and node.args[0].dtype == out.dtype:
@@ -94,13 +93,9 @@ class Magnitudes:
         rows = length * (scale + shift) if len(shape) == 1 else math.inf
         return Magnitude(length * scale + shift, rows)
 
-    def _scaled(self, node: Node) -> Magnitude:
+    def _normalized_groups(self, node: Node) -> Magnitude:
         """A group norm with its channels last is bounded as a layer norm is: by the numbers of a group."""
-        x, factors = node.args[:2]
-        norm = self._uses.producer.get(factors)
-        if norm is None or norm.name != GROUP_NORM_CHANNELS_LAST or norm.args[0] is not x:
-            return UNKNOWN
-        weight, bias, groups = norm.args[1:4]
+        x, weight, bias, groups = node.args[:4]
         scale = 1.0 if weight is None else self.of(weight).largest
         shift = 0.0 if bias is None else self.of(bias).largest
         numbers, channels = prod(x.max_shape[1:]), x.max_shape[-1]

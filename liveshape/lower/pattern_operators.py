@@ -66,7 +66,6 @@ CHANNELS_LAST = "liveshape.channels_last"
 PATCHES = "liveshape.patches"
 CONVOLUTION_CHANNELS_LAST = "liveshape.channels_last_convolution"
 GROUP_NORM_CHANNELS_LAST = "liveshape.channels_last_group_norm"
-SCALED = "liveshape.scaled"
 # From an operator to the one with the RMSNorm fused in, as `fused_from` declares it.
 RMS_NORM_LAYERS = {
     entry.traits.fused_from[-1]: name

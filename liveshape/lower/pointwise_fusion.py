@@ -316,7 +316,7 @@ def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Lim
 
 
 def _composed(producer: Node, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
-    """A node with an epilogue, which multiplies and gathers what its producer does: the ids of the caller are checked."""
+    """A node with an epilogue, which multiplies and gathers as its producer does: the ids of the caller are checked."""
     made = node_of(_COMPOSED, place, nodes, args)
     if producer.traits.product is not None:
         made = replace(made, traits=replace(made.traits, product=Product(anchored_operations)))

@@ -22,9 +22,8 @@ from liveshape.ops.matrix_convolution import Gemm, half_weight
 from liveshape.ops.matrix_heuristics import MAX_FLOAT_SPLITS, MAX_MATRIX_SUMS, halving_threads, pixel_matrix_tiles
 from liveshape.ops.normalization import check_affine
 from liveshape.ops.operations import convolved
-from liveshape.ops.pointwise import Build, Term, pointwise
 from liveshape.ops.pooling import loop_turns, pool_windows
-from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.registry import Ints, op
 from liveshape.ops.resampling import nearest_steps
 from liveshape.ops.scalars import int_of
 from liveshape.ops.shapes import ceil_div
@@ -41,12 +40,15 @@ POOL_MAX = Kernel.load("image/pool_pixels", POOL="maximum")
 ENLARGE = Kernel.load("image/enlarge_pixels")
 PATCHES = Kernel.load("image/patches")
 PIXEL_SUMS = Kernel.load("normalization/pixel_sums")
-PIXEL_NORM = Kernel.load("normalization/pixel_norm")
+PIXEL_NORM = {
+    statistics: Kernel.load("normalization/pixel_norm", STATISTICS=statistics) for statistics in ("own", "parts")
+}
 
 EIGHT = 8  # channels of a vector of halves
 MAX_DEEP = 8  # vectors of channels that a workgroup turns
 MAX_BAND = 8  # vectors of four channels that a workgroup of a norm sums, unless a group has more
-THREAD_PIXELS, MAX_NORM_PARTS = 4, 256  # of which a thread sums at least so many; parts of an image, at most
+THREAD_PIXELS, MAX_NORM_PARTS = 4, 256  # that a thread sums, if an image has not too many parts then
+WHOLE_PIXELS = 24  # of a thread, up to which a workgroup sums those of a whole image: a dispatch less
 
 Memory = Scratch | Prepacked | Prepack | GetLimits
 Steps = Generator[Dispatch | Memory, Any, None]
@@ -193,39 +195,36 @@ def nearest(x: LiveTensor, output_size: Ints | None, factors: tuple[float, ...] 
     yield ENLARGE(out, x, sizes=tuple(sizes), outs=outs, scales=scales, fours=channels // 4, count=count, threads=count)
 
 
-@op("liveshape.channels_last_group_norm")
+@op("liveshape.channels_last_group_norm", epilogues=True)
 def group_norm(
-    x: LiveTensor, weight: LiveTensor | None, bias: LiveTensor | None, group: int, eps: float, out: Tensors
+    x: LiveTensor, weight: LiveTensor | None, bias: LiveTensor | None, group: int, eps: float, out: LiveTensor
 ) -> Steps:
-    """What each channel of an image is multiplied by, and what is added: an expression does that."""
+    """Where a thread has few pixels, a workgroup has whole groups of an image; else others sum parts of it before."""
     batch, *sizes, channels = x.shape
     own, pixels = channels // group, prod(sizes)
     check_affine((channels,), weight, bias)
-    for each in out:
-        each.shape = (batch, 1, 1, channels)
+    out.shape = x.shape
     limits: Limits = yield GetLimits()
     threads = halving_threads(limits)
     band = norm_band(channels, own)
     parts = norm_parts(pixels, band, threads)
     most = norm_parts(prod(x.max_shape[1:3]), band, threads)
-    sums: LiveTensor = yield Scratch("float32", (2 * x.max_shape[0] * group * most,))
-    yield PIXEL_SUMS(
-        sums, x, images=batch, pixels=pixels, fours=channels // 4, group=own, band=band, parts=parts,
-        share=ceil_div(pixels, parts), WG=threads, groups=batch * parts * (channels // 4 // band),
-    )  # fmt: skip
     given = weight or bias
-    absent = sums if given is None else given  # what is absent still needs a buffer in its place
-    yield PIXEL_NORM(
-        *out, x, sums, weight or absent, bias or absent, count=batch * channels, pixels=pixels, channels=channels,
-        group=own, parts=parts, eps=eps, AFFINE=(weight is not None) + 2 * (bias is not None), threads=batch * channels,
-    )  # fmt: skip
-
-
-# Rows are followed before: none of these declares any.
-@pointwise("liveshape.scaled", rows=None)
-def scaled(e: Build, x: LiveTensor, factor: LiveTensor, addend: LiveTensor) -> Term:
-    """x * factor + addend: how a norm is applied."""
-    return e.call("add", e.call("mul", x, factor), addend)
+    absent = x if given is None else given  # what is absent still needs a buffer in its place
+    read = (x, weight or absent, bias or absent)
+    shares = {
+        "images": batch, "pixels": pixels, "fours": channels // 4, "group": own, "band": band, "parts": parts,
+        "share": ceil_div(pixels, parts), "WG": threads, "groups": batch * parts * (channels // 4 // band),
+    }  # fmt: skip
+    norm = {"eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None), **shares}
+    sums: LiveTensor | None = None
+    if most > 1:
+        sums = yield Scratch("float32", (2 * x.max_shape[0] * group * most,))
+    if sums is None or parts == 1:
+        yield PIXEL_NORM["own"](out, *read, **norm)
+        return
+    yield PIXEL_SUMS(sums, x, **shares)
+    yield PIXEL_NORM["parts"](out, *read, sums, **norm)
 
 
 def norm_band(channels: int, group: int) -> int:
@@ -240,9 +239,10 @@ def norm_band(channels: int, group: int) -> int:
 
 
 def norm_parts(pixels: int, band: int, threads: int) -> int:
-    """Parts of so many pixels, each of a workgroup that has a few of them for every thread.
+    """Parts of so many pixels, each of a workgroup that has a few of them for every thread; one where few are left.
 
-    >>> norm_parts(64, 8, 256), norm_parts(4096, 8, 256), norm_parts(1 << 20, 8, 256)
-    (1, 32, 256)
+    >>> norm_parts(64, 8, 256), norm_parts(256, 20, 256), norm_parts(4096, 8, 256), norm_parts(1 << 20, 8, 256)
+    (1, 1, 32, 256)
     """
-    return max(1, min(MAX_NORM_PARTS, pixels // (threads // band * THREAD_PIXELS)))
+    lines = threads // band
+    return 1 if pixels <= lines * WHOLE_PIXELS else min(MAX_NORM_PARTS, ceil_div(pixels, lines * THREAD_PIXELS))

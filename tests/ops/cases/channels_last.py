@@ -96,43 +96,26 @@ def _nearest(shape: Shape, *args: Any) -> OpCase:
     return _moved("nearest", shape, [*args], lambda x: aten.upsample_nearest2d.vec(x, *args), atol=0, rtol=0)
 
 
-def _normed(shape: Shape, groups: int, affine: tuple[bool, bool], far: float = 0.0) -> OpCase:
-    """The factor and the addend of every channel, of numbers that may be far from zero."""
+def _normed(
+    shape: Shape, groups: int, affine: tuple[bool, bool], far: float = 0.0, out: str = "float32", **more: Any
+) -> OpCase:
+    """Of numbers that may be far from zero."""
     channels = shape(7)[-1]
     chance = np.random.default_rng(channels)
     given = [Const(chance.standard_normal(channels).astype(np.float32)) if each else None for each in affine]
 
-    def golden(x: torch.Tensor, s: int) -> tuple[torch.Tensor, torch.Tensor]:
-        images = x.double().permute(FIRST).reshape(len(x), groups, -1)
-        scale = (images.var(2, unbiased=False) + 1e-5).rsqrt().repeat_interleave(channels // groups, 1)
-        mean = images.mean(2).repeat_interleave(channels // groups, 1)
+    def golden(x: torch.Tensor, s: int) -> torch.Tensor:
         weight, bias = (torch.from_numpy(each.array).double() if each else None for each in given)
-        scale = scale if weight is None else scale * weight
-        addend = -mean * scale if bias is None else bias - mean * scale
-        return tuple(each.reshape(len(x), 1, 1, channels).float() for each in (scale, addend))  # type: ignore[return-value]
+        made = F.group_norm(x.double().permute(FIRST), groups, weight, bias, 1e-5)
+        return made.permute(LAST).to(getattr(torch, out))
 
     def args_at(s: int) -> list[Any]:
-        out = Out("float32", (shape(s)[0], 1, 1, channels))
         drawn = In("float16", shape(s), lambda generator, size: generator.standard_normal(size) + far)
-        return [drawn, *given, groups, 1e-5, (out, out)]
+        return [drawn, *given, groups, 1e-5, Out(out, shape(s))]
 
-    name = f"channels last group norm {shape(7)} in {groups} {affine}{' far' if far else ''}"
-    return OpCase(name, "liveshape.channels_last_group_norm", args_at, golden, atol=1e-4, rtol=1e-4)
-
-
-def _scaled(shape: Shape) -> OpCase:
-    def args_at(s: int) -> list[Any]:
-        batch, _, _, channels = shape(s)
-        own = In("float32", (batch, 1, 1, channels))
-        return [In("float16", shape(s)), own, own, Out("float16", shape(s))]
-
-    return OpCase(
-        f"scaled {shape(7)}",
-        "liveshape.scaled",
-        args_at,
-        lambda x, factor, addend, s: (x.float() * factor + addend).half(),
-        **HALF,
-    )
+    name = f"channels last group norm {shape(7)} in {groups} {affine}{' far' if far else ''} {out}"
+    off = 1e-4 if out == "float32" else 1e-3
+    return OpCase(name, "liveshape.channels_last_group_norm", args_at, golden, atol=off, rtol=off, **more)
 
 
 CASES = [
@@ -155,6 +138,6 @@ CASES = [
     _normed(lambda s: (2, s, 7, 40), 4, (True, False)),
     _normed(lambda s: (1, 9, s, 16), 4, (False, True), far=30.0),
     _normed(lambda s: (s, 2, 2, 8), 1, (False, False)),
-    _scaled(lambda s: (s, 5, 3, 8)),
-    _scaled(lambda s: (2, 3, s, 12)),
+    _normed(lambda s: (2, 31, 4 * s, 256), 32, (True, True), out="float16"),
+    _normed(lambda s: (1, 16 * s, 41, 40), 20, (True, True), far=30.0, sizes=LONG),
 ]

@@ -1,5 +1,5 @@
-// Sums of groups of channels, and of their squares, over a part of the pixels of images with their channels last. Numbers
-// are taken less the first of their group, so that squares of what is far from zero lose no digits.
+// Sums of groups of channels, and of their squares, over a part of the pixels of images with their channels last: see
+// normalization/pixel_totals.wgsl.
 // scratch sums
 // unchecked: images, channels and pixels are those of the tensor, which planning checked.
 // T: f32, f16
@@ -18,12 +18,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-var<workgroup> totals: array<vec4<f32>, WG>;
-var<workgroup> squares: array<vec4<f32>, WG>;
-
-fn element(image: u32, channel: u32) -> f32 {
-    return f32(x[image * params.pixels * params.fours + channel / 4u][channel % 4u]);
-}
+#include normalization/pixel_totals
 
 @compute @workgroup_size(WG)
 fn main(
@@ -35,42 +30,12 @@ fn main(
     let i = group_index(group, grid);
     let part = i / bands % params.parts;
     let image = min(i / bands / params.parts, params.images - 1u);
-    let lines = WG / params.band;
-    let line = thread / params.band;
-    let four = i % bands * params.band + thread % params.band;
-    var total = vec4<f32>();
-    var square = vec4<f32>();
-    if (line < lines) {
-        var first: vec4<f32>;
-        for (var k = 0u; k < 4u; k++) {
-            first[k] = element(image, (four * 4u + k) / params.group * params.group);
-        }
-        let last = min((part + 1u) * params.share, params.pixels);
-        for (var pixel = part * params.share + line; pixel < last; pixel += lines) {
-            let value = vec4<f32>(x[(image * params.pixels + pixel) * params.fours + four]) - first;
-            total += value;
-            square += value * value;
-        }
-    }
-    totals[thread] = total;
-    squares[thread] = square;
-    workgroupBarrier();
-    if (line == 0u) {
-        for (var other = 1u; other < lines; other++) {
-            total += totals[other * params.band + thread];
-            square += squares[other * params.band + thread];
-        }
-        totals[thread] = total;
-        squares[thread] = square;
-    }
+    let begin = part * params.share;
+    total_channels(thread, image, i % bands * params.band, begin, min(begin + params.share, params.pixels));
     workgroupBarrier();
     let groups = params.fours * 4u / params.group;
-    for (var own = thread; own < params.band * 4u / params.group; own += WG) {
-        var sum = vec2<f32>();
-        for (var channel = own * params.group; channel < (own + 1u) * params.group; channel++) {
-            sum += vec2<f32>(totals[channel / 4u][channel % 4u], squares[channel / 4u][channel % 4u]);
-        }
-        let first = i % bands * params.band * 4u / params.group;
-        sums[(image * groups + first + own) * params.parts + part] = sum;
+    let inside = params.band * 4u / params.group;
+    for (var own = thread; own < inside; own += WG) {
+        sums[(image * groups + i % bands * inside + own) * params.parts + part] = total_of_group(own);
     }
 }
