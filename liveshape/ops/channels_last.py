@@ -212,11 +212,11 @@ def group_norm(
     given = weight or bias
     absent = x if given is None else given  # what is absent still needs a buffer in its place
     read = (x, weight or absent, bias or absent)
-    shares = {
+    shares: dict[str, Any] = {
         "images": batch, "pixels": pixels, "fours": channels // 4, "group": own, "band": band, "parts": parts,
         "share": ceil_div(pixels, parts), "WG": threads, "groups": batch * parts * (channels // 4 // band),
     }  # fmt: skip
-    norm = {"eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None), **shares}
+    norm: dict[str, Any] = {"eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None), **shares}
     sums: LiveTensor | None = None
     if most > 1:
         sums = yield Scratch("float32", (2 * x.max_shape[0] * group * most,))
