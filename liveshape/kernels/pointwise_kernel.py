@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from liveshape.graph.elements import is_complex, is_packed
 from liveshape.graph.expression import Expression
 from liveshape.kernels.function_library import needed
 from liveshape.kernels.kernel import Kernel
@@ -40,8 +41,10 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
         f"@group(0) @binding({slot}) var<storage, {access}> {name}: {kind};"
         for slot, (access, name, kind) in enumerate(bindings)
     ]
+    plain = not any(is_packed(dtype) or is_complex(dtype) for dtype in dtypes)
     text = "\n".join(
         [
+            *(["// composable: each vector is stored once."] if plain and not in_place else []),
             "override WG: u32 = 64;",
             "struct Params {",
             *(f"    {name}: {kind}," for name, kind in fields),

@@ -2,8 +2,9 @@
 
 An operand is `same` where its elements lie as those of the result do, `scalar` where it is one element, and `strided`
 where strides find it by the coordinates of an element of the result. Coordinates are those of at most MAX_DIMS
-dimensions, merged where all operands allow it. `apart` are results whose rows are no multiple of four: four neighbours
-may lie in two of them, so that strided operands are read one by one.
+dimensions, merged where all operands allow it. A `ramp` is no memory: it is the place itself that strides give. `apart`
+are results of whose strided operands four neighbours may not lie together, so that these are read one by one; with
+`starts` the first element is not that of the memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from liveshape.graph.expression import is_whole
 from liveshape.kernels.pointwise_elements import array_of, loaded, placed, repeated
 from liveshape.kernels.pointwise_text import vector_of
 
-SAME, SCALAR, STRIDED = "same", "scalar", "strided"
+SAME, SCALAR, STRIDED, RAMP = "same", "scalar", "strided", "ramp"
 MAX_DIMS = 8
 
 
@@ -29,11 +30,12 @@ class Operands:
     found: tuple[str, ...]
     apart: bool = False
     prefix: str = ""
+    starts: bool = False
 
     @property
     def strided(self) -> tuple[int, ...]:
         """The places of those that strides find."""
-        return tuple(place for place, how in enumerate(self.found) if how == STRIDED)
+        return tuple(place for place, how in enumerate(self.found) if how in (STRIDED, RAMP))
 
     @property
     def words(self) -> int:
@@ -42,12 +44,16 @@ class Operands:
 
     def bindings(self) -> list[tuple[str, str]]:
         """Name and element alias of each binding."""
-        return [(f"{self.prefix}operand_{place}", self._alias(place)) for place in range(len(self.dtypes))]
+        return [(f"{self.prefix}operand_{place}", self._alias(place)) for place in self._bound]
+
+    @property
+    def _bound(self) -> list[int]:
+        return [place for place, how in enumerate(self.found) if how != RAMP]
 
     def arrays(self) -> list[tuple[str, str]]:
         """Name and type of each binding, for a text that takes four elements at a time."""
-        pairs = zip(self.dtypes, self.bindings(), strict=True)
-        return [(name, array_of(dtype, alias)) for dtype, (name, alias) in pairs]
+        pairs = zip(self._bound, self.bindings(), strict=True)
+        return [(name, array_of(self.dtypes[place], alias)) for place, (name, alias) in pairs]
 
     def _alias(self, place: int) -> str:
         return f"T{self.prefix.title().replace('_', '')}{place}"
@@ -56,7 +62,8 @@ class Operands:
         """Name and type of what it needs of Params."""
         if not self.strided:
             return []
-        return [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]
+        dims = [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]
+        return [*dims, *([(f"{self.prefix}starts", f"array<vec4<u32>, {self.words}>")] if self.starts else [])]
 
     def functions(self) -> str:
         """The function that finds an element of every strided operand."""
@@ -67,6 +74,7 @@ class Operands:
             f"fn {name}(element: u32) -> array<u32, {count}> {{",
             "var rest = element;",
             f"var found: array<u32, {count}>;",
+            *(self._from_starts() if self.starts else ()),
             f"for (var axis = params.{self.prefix}rank; axis > 1u; axis--) {{",
             f"let size = params.{self.prefix}dims[(axis - 1u) * {words}u].x;",
             "let place = rest % size;",
@@ -80,6 +88,10 @@ class Operands:
         for position, (word, lane) in steps:
             lines.append(f"found[{position}] += rest * params.{self.prefix}dims[{word}][{lane}];")
         return "\n".join([*lines, "return found;", "}"])
+
+    def _from_starts(self) -> list[str]:
+        places = enumerate(divmod(position + 1, 4) for position in range(len(self.strided)))
+        return [f"found[{position}] = params.{self.prefix}starts[{word}][{lane}];" for position, (word, lane) in places]
 
     def loads(self, vector: str, count: str) -> tuple[list[str], list[str]]:
         """The statements that load four neighbours of each operand, and the names of these; `vector` is their index.
@@ -107,13 +119,21 @@ class Operands:
             )
             for position, place in enumerate(self.strided):
                 name, source = f"{prefix}x{place}", f"{prefix}operand_{place}"
-                lines += placed(self.dtypes[place], name, "k", source, f"at[{position}]")
+                if self.found[place] == RAMP:
+                    lines.append(f"{name}[k] = i32(at[{position}]);")
+                else:
+                    lines += placed(self.dtypes[place], name, "k", source, f"at[{position}]")
             return [*lines, "}"]
         lines.append(f"var at = {prefix}offsets(4u * {vector});")
         last = f"params.{prefix}dims[(max(params.{prefix}rank, 1u) - 1u) * {self.words}u"
         for position, place in enumerate(self.strided):
             word, lane = divmod(position + 1, 4)
             dtype, name, source = self.dtypes[place], f"{prefix}x{place}", f"{prefix}operand_{place}"
+            if self.found[place] == RAMP:
+                lines.append(
+                    f"{name} = vec4<i32>(at[{position}] + {last} + {word}u][{lane}] * vec4<u32>(0u, 1u, 2u, 3u));"
+                )
+                continue
             lines += [
                 f"if ({last} + {word}u][{lane}] == 1u) {{",
                 f"{name} = {loaded(dtype, source, f'at[{position}] >> 2u')};",

@@ -183,6 +183,13 @@ _row(
     lambda f, a, b, c: f.minimum(f.maximum(a, b), c),
     bound=lambda a, b, c: min(a, max(b, c)),
 )
+# What is no number is zero as an integer.
+_row(
+    "code",
+    "select(clamp(a, b, c), vec4<f32>(0.0), is_nan(a))",
+    None,
+    lambda f, a, b, c: f.where(f.isnan(a), 0, f.clip(a, b, c)),
+)
 _row("hardshrink", "select(a, vec4<f32>(0.0), (a >= -b) & (a <= b))", None, lambda f, a, b: f.where(abs(a) <= b, 0, a))
 _row(
     "leaky_relu",

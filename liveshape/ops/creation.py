@@ -9,33 +9,23 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape, SymInt
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided
-from liveshape.ops.pointwise import Build, Term
+from liveshape.ops.pointwise import Build, Ramp, Term, evaluate
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import are_integers, float_of, int_of
 from liveshape.ops.shapes import ceil_div, strides_of
 
-FILL = Kernel.load("elementwise/fill")
 
-
-def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iterator[Dispatch]:
+def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iterator[Any]:
     """Element i of out, in memory order, becomes first + i * step."""
-    out.shape = shape
-    vectors = ceil_div(out.numel, 4)
-    integral = are_integers(out)
-    yield FILL(
-        out,
-        count=vectors,
-        first=0.0 if integral else float_of(first),
-        step=0.0 if integral else float_of(step),
-        whole_first=0 if not integral else first != 0 if out.dtype == "bool" else int_of(first),
-        whole_step=int_of(step) if integral else 0,
-        INTEGER=integral,
-        threads=vectors,
-    )
+    e = Build(out.dtype)
+    if step == 0:
+        filled(e, first)
+    else:
+        e.call("add_scaled", first, Ramp(shape, strides_of(shape)), step)
+    yield from evaluate(e.made(), out, shape=shape)
 
 
 def filled(e: Build, value: Any) -> Term:

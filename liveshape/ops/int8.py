@@ -17,14 +17,15 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits
-from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.matrix_heuristics import byte_matrix_tiles
 from liveshape.ops.operations import matrix
+from liveshape.ops.pointwise import Build, Term, Viewed, evaluate, pointwise
+from liveshape.ops.quantizing import RANGES, codes, values_of
 from liveshape.ops.registry import op
-from liveshape.ops.row_rules import elementwise, leading, row_wise
-from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides_of
+from liveshape.ops.row_rules import leading, row_wise
+from liveshape.ops.shapes import ceil_div, strides_of
 
-INT8_ELEMENTWISE = Kernel.load("int8/elementwise")
+FLOATS = "float32"  # what integers are computed in
 INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_input")
 
 
@@ -54,8 +55,13 @@ Steps = Generator[Dispatch | GetLimits, Any, None]
 # Elements
 
 
-@op("et_vk.q8ta_add.default", rows=elementwise())
+def _codes(e: Build, values: Term, scale: float, zero_point: int) -> Term:
+    return codes(e, values, scale, zero_point, *RANGES["int8"])
+
+
+@pointwise("et_vk.q8ta_add.default")
 def q8ta_add(
+    e: Build,
     a: LiveTensor,
     b: LiveTensor,
     a_scale: float,
@@ -65,24 +71,17 @@ def q8ta_add(
     output_scale: float,
     output_zero_point: int,
     alpha: float,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    out.shape = broadcast_shapes(a.shape, b.shape)
-    layout = broadcast_layout(out.shape, a.shape, b.shape)
-    yield _elementwise(
-        out, a, b, layout["rank"], layout["dims"], a.shape == b.shape, alpha=alpha, a_scale=a_scale,
-        a_zero=a_zero_point, b_scale=b_scale, b_zero=b_zero_point, inverse=1.0 / output_scale,
-        zero=output_zero_point, HAS_B=True,
-    )  # fmt: skip
+) -> Term:
+    left, right = values_of(e, a, a_scale, a_zero_point, FLOATS), values_of(e, b, b_scale, b_zero_point, FLOATS)
+    return _codes(e, e.call("add_scaled", left, right, alpha, dtype=FLOATS), output_scale, output_zero_point)
 
 
-@op("et_vk.q8ta_relu.default", rows=elementwise())
+@pointwise("et_vk.q8ta_relu.default")
 def q8ta_relu(
-    x: LiveTensor, scale: float, zero_point: int, output_scale: float, output_zero_point: int, out: LiveTensor
-) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    values = _alone(scale, zero_point, output_scale, output_zero_point)
-    yield _elementwise(out, x, x, 1, (1, 0, 0, x.numel), True, RELU=True, **values)
+    e: Build, x: LiveTensor, scale: float, zero_point: int, output_scale: float, output_zero_point: int
+) -> Term:
+    shown = e.call("maximum", values_of(e, x, scale, zero_point, FLOATS), 0.0, dtype=FLOATS)
+    return _codes(e, shown, output_scale, output_zero_point)
 
 
 @op("et_vk.q8ta_pixel_shuffle.default", rows=leading("x", own=3))
@@ -94,36 +93,24 @@ def q8ta_pixel_shuffle(
     output_zero_point: int,
     upscale_factor: int,
     out: LiveTensor,
-) -> Iterator[Dispatch]:
+) -> Iterator[Any]:
     """Channels become neighbours: [C * r * r, H, W] to [C, H * r, W * r]."""
     *lead, channels, height, width = x.shape
     square = upscale_factor * upscale_factor
     if upscale_factor < 1 or channels % square:
         raise ShapeError(f"{channels} channels of {x.shape} are no squares of {upscale_factor}")
-    out.shape = (*lead, channels // square, height * upscale_factor, width * upscale_factor)
     planes = prod(lead) * (channels // square)
     strides = strides_of((planes, upscale_factor, upscale_factor, height, width))
-    sizes, (steps,) = merge_dims(
-        (planes, height, upscale_factor, width, upscale_factor), tuple(strides[axis] for axis in (0, 3, 1, 4, 2))
+    moved = Viewed(
+        x,
+        (planes, height, upscale_factor, width, upscale_factor),
+        tuple(strides[axis] for axis in (0, 3, 1, 4, 2)),
     )
-    dims = tuple(number for size, step in zip(sizes, steps, strict=True) for number in (step, 0, 0, size))
+    e = Build(out.dtype)
     # The file gives the inverse of a scale, and torch the inverse of that.
-    values = _alone(scale, zero_point, 1.0 / output_inverse_scale, output_zero_point)
-    yield _elementwise(out, x, x, len(sizes), dims, upscale_factor == 1, **values)
-
-
-def _alone(scale: float, zero: int, output_scale: float, output_zero: int) -> dict[str, Any]:
-    operand = {"a_scale": scale, "a_zero": zero, "b_scale": 0.0, "b_zero": 0, "alpha": 0.0}
-    return {**operand, "inverse": 1.0 / output_scale, "zero": output_zero}
-
-
-def _elementwise(
-    out: LiveTensor, a: LiveTensor, b: LiveTensor, rank: int, dims: tuple[int, ...], flat: bool, **values: Any
-) -> Dispatch:
-    words = ceil_div(out.numel, 4)
-    return INT8_ELEMENTWISE(
-        out, a, b, count=words, elements=out.numel, rank=rank, dims=dims, CONTIGUOUS=flat, threads=words, **values
-    )
+    _codes(e, values_of(e, moved, scale, zero_point, FLOATS), 1.0 / output_inverse_scale, output_zero_point)
+    shape = (*lead, channels // square, height * upscale_factor, width * upscale_factor)
+    yield from evaluate(e.made(), out, shape=shape)
 
 
 # Linear layers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -11,7 +11,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.pointwise import apply
+from liveshape.ops.pointwise import Build, Viewed, apply, evaluate
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, Steps, mean_and_variance, reduce, row_statistics, var
 from liveshape.ops.registry import Ints, Tensors, op, register_first_alone
@@ -30,7 +30,6 @@ LAYER_NORMS, LAYER_NORMS_BY_STATISTICS, LAYER_NORMS_BY_PARTS = (
     for of in ("own", "given", "parts")
 )
 PART_STATISTICS = Kernel.load("normalization/part_statistics")
-BATCH_NORM = Kernel.load("normalization/batch_norm")
 
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
@@ -213,9 +212,9 @@ def batch_norm_no_training(
     momentum: float,
     eps: float,
     out: Tensors,
-) -> Iterator[Dispatch]:
+) -> Steps:
     """The two saved statistics are empty: nothing was measured."""
-    yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
+    yield from _by_channel(x, weight, bias, mean, variance, eps, out[0])
 
 
 register_first_alone("aten._native_batch_norm_legit_no_training.default")
@@ -232,11 +231,11 @@ def batch_norm_legit(
     momentum: float,
     eps: float,
     out: Tensors,
-) -> Iterator[Dispatch]:
+) -> Steps:
     """By what was measured before: ExecuTorch's own kernel has nothing else either."""
     if training:
         raise UnsupportedError("batch norm that updates its running statistics is not supported; export in eval mode")
-    yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
+    yield from _by_channel(x, weight, bias, mean, variance, eps, out[0])
 
 
 @op("aten._native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit.no_stats_out")
@@ -256,7 +255,7 @@ def batch_norm_no_stats(
     dims = (0, *range(2, x.rank))
     yield from reduce(MEAN, x, dims, False, mean)
     yield from var(x, dims, 0, False, variance)
-    yield _by_channel(x, weight, bias, mean, variance, eps, result)
+    yield from _by_channel(x, weight, bias, mean, variance, eps, result)
     yield from apply("add", variance, eps, out=shifted)
     yield from apply("rsqrt", shifted, out=scale)
 
@@ -269,24 +268,16 @@ def _by_channel(
     variance: LiveTensor,
     eps: float,
     out: LiveTensor,
-) -> Dispatch:
-    channels, span = x.shape[1], prod(x.shape[2:])
+) -> Steps:
+    channels = x.shape[1]
     check_affine((channels,), weight, bias, mean, variance)
-    out.shape = x.shape
-    vector = 4 if span % 4 == 0 else 1
-    return BATCH_NORM(
-        out,
-        x,
-        mean,
-        variance,
-        mean if weight is None else weight,
-        mean if bias is None else bias,
-        count=x.numel // vector,
-        span=span // vector,
-        channels=channels,
-        eps=eps,
-        WEIGHT=weight is not None,
-        BIAS=bias is not None,
-        VEC=vector,
-        threads=x.numel // vector,
-    )
+    given = (mean, variance, weight, bias)
+    centre, spread, factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in given)
+    e = Build(out.dtype)
+    scale = e.exact("rsqrt", e.exact("add", spread, eps))
+    scale = scale if factor is None else e.exact("mul", scale, factor)
+    image = Viewed(x, (x.shape[0], channels, prod(x.shape[2:])))
+    value = e.call("mul", e.exact("sub", image, centre), scale, dtype=e.out if term is None else "float32")
+    if term is not None:
+        e.call("add", value, term)
+    yield from evaluate(e.made(), out, shape=x.shape)

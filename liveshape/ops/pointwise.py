@@ -18,13 +18,13 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.expression import EXACT, Applied, Expression, is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
-from liveshape.kernels.pointwise_operands import SAME, SCALAR, STRIDED, Operands
+from liveshape.kernels.pointwise_operands import RAMP, SAME, SCALAR, STRIDED, Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.requests import GetLimits
 from liveshape.ops.registry import OPS, Number, Tensors, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import float_of, int_of
-from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, merge_dims
+from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
 
 Steps = Iterator[Any]
 
@@ -35,6 +35,29 @@ class Pointwise(NamedTuple):
     expression: Expression
     tensors: tuple[Any, ...]
     numbers: tuple[Any, ...]
+
+
+class Viewed(NamedTuple):
+    """A tensor as an operand of another shape, whose elements lie along these strides, or in order, from `start` on."""
+
+    tensor: LiveTensor
+    shape: Shape
+    strides: Shape | None = None
+    start: int = 0
+
+    @property
+    def dtype(self) -> str:
+        """That of the tensor."""
+        return self.tensor.dtype
+
+
+class Ramp(NamedTuple):
+    """Whole numbers as an operand: they rise along each dimension by its stride, and lie nowhere."""
+
+    shape: Shape
+    strides: Shape
+    start: int = 0
+    dtype: str = "int32"
 
 
 class Term(NamedTuple):
@@ -137,7 +160,8 @@ def pointwise(*names: str, **traits: Any) -> Callable[[Define], Define]:
 
     def register(define: Define) -> Define:
         hints = typing.get_type_hints(define)
-        given = [name for name in inspect.signature(define).parameters if name != "e"]
+        parameters = inspect.signature(define).parameters.values()
+        given = [each.name for each in parameters if each.name != "e" and each.kind != each.VAR_POSITIONAL]
 
         def run(*arguments: Any) -> Steps:
             *inputs, out = arguments
@@ -177,17 +201,18 @@ def apply(function: str, *arguments: Any, out: LiveTensor) -> Steps:
     yield from evaluate(build.made(), out)
 
 
-def evaluate(made: Pointwise, *outs: LiveTensor) -> Steps:
-    """outs = the results of an expression of tensors that broadcast together."""
-    shape = broadcast_shapes(*(tensor.shape for tensor in made.tensors))
+def evaluate(made: Pointwise, *outs: LiveTensor, shape: Shape | None = None) -> Steps:
+    """outs = the results of an expression of operands that broadcast together, of that shape or of another one."""
+    over = broadcast_shapes(*(tensor.shape for tensor in made.tensors)) if made.tensors else shape or ()
     for out in outs:
-        out.shape = shape
+        out.shape = over if shape is None else shape
     half = yield from stores_halves(made.expression)
-    operands, values = layout(made.expression.operands, made.tensors, shape)
+    operands, values = layout(made.expression.operands, made.tensors, over)
     kernel = pointwise_kernel(made.expression, operands, half)
-    count = prod(shape)
+    count = prod(over)
     numbers = number_values(made.expression, made.numbers, NUMBER)
-    yield kernel(*outs, *made.tensors, count=count, **numbers, **values, threads=ceil_div(count, 4))
+    bound = [each.tensor if isinstance(each, Viewed) else each for each in made.tensors if not isinstance(each, Ramp)]
+    yield kernel(*outs, *bound, count=count, **numbers, **values, threads=ceil_div(count, 4))
 
 
 def evaluate_in_place(made: Pointwise, out: LiveTensor, *kept: LiveTensor) -> Steps:
@@ -209,31 +234,59 @@ def stores_halves(expression: Expression) -> Any:
 
 
 def layout(
-    dtypes: tuple[str, ...], tensors: Tensors, shape: Shape, prefix: str = ""
+    dtypes: tuple[str, ...], tensors: tuple[Any, ...], shape: Shape, prefix: str = ""
 ) -> tuple[Operands, dict[str, Any]]:
-    """How tensors are found that broadcast to a shape, and the params that say so.
+    """How tensors, views and ramps are found that broadcast to a shape, and the params that say so.
 
     >>> layout(("float32",), (), ())[1]
     {}
+    >>> layout(("int32",), (Ramp((2, 3), (-1, 1)),), (2, 3))[1]["dims"]
+    (2, 4294967295, 0, 0, 3, 1, 0, 0)
     """
-    found = [_how(tensor, shape) for tensor in tensors]
-    strided = [tensor for tensor, how in zip(tensors, found, strict=True) if how == STRIDED]
+    found = tuple([_how(tensor, shape) for tensor in tensors])
+    strided = [tensor for tensor, how in zip(tensors, found, strict=True) if how in (STRIDED, RAMP)]
     if not strided:
-        return Operands(dtypes, tuple(found), prefix=prefix), {}
-    sizes, strides = merge_dims(shape, *(broadcast_strides(tensor.shape, shape) for tensor in strided))
+        return Operands(dtypes, found, prefix=prefix), {}
+    sizes, strides = merge_dims(shape, *(broadcast_strides(each.shape, shape, _strides(each)) for each in strided))
+    starts = tuple([_start(each) for each in strided])
     apart = len(sizes) > 1 and sizes[-1] % 4 != 0
-    operands = Operands(dtypes, tuple(found), apart, prefix)
+    for each, row, start in zip(strided, strides, starts, strict=True):
+        apart = apart or (isinstance(each, Viewed) and not _in_vectors(row, start))
+    operands = Operands(dtypes, found, apart, prefix, any(start != 0 for start in starts))
     gap = (0,) * (4 * operands.words - 1 - len(strided))
     dims = tuple(
         [number for axis, size in enumerate(sizes) for number in (size, *(row[axis] for row in strides), *gap)]
     )
-    return operands, {f"{prefix}rank": len(sizes), f"{prefix}dims": dims}
+    values: dict[str, Any] = {f"{prefix}rank": len(sizes), f"{prefix}dims": dims}
+    return operands, values | ({f"{prefix}starts": (0, *starts, *gap)} if operands.starts else {})
 
 
-def _how(tensor: LiveTensor, shape: Shape) -> str:
-    if tensor.shape == shape:
+_WORD = 1 << 32  # offsets of ramps may be negative: they wrap around
+
+
+def _strides(operand: Any) -> Shape:
+    if isinstance(operand, Ramp):
+        return tuple(stride % _WORD for stride in operand.strides)
+    own = operand.strides if isinstance(operand, Viewed) else None
+    return strides_of(operand.shape) if own is None else own
+
+
+def _start(operand: Any) -> int:
+    return operand.start if isinstance(operand, (Viewed, Ramp)) else 0
+
+
+def _in_vectors(strides: Shape, start: int) -> bool:
+    """Whether four neighbours of a row of the result are one element, or a vector of memory."""
+    return strides[-1:] in ((), (0,)) or (strides[-1] == 1 and all(each % 4 == 0 for each in (start, *strides[:-1])))
+
+
+def _how(operand: Any, shape: Shape) -> str:
+    if isinstance(operand, Ramp):
+        return RAMP
+    begins = _start(operand) == 0
+    if begins and operand.shape == shape and not (isinstance(operand, Viewed) and operand.strides is not None):
         return SAME
-    return SCALAR if tensor.numel == 1 else STRIDED
+    return SCALAR if begins and prod(operand.shape) == 1 else STRIDED
 
 
 def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: str) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.pointwise import Build, Steps, evaluate
 from liveshape.ops.q4_heuristics import QUANT_GROUP
+from liveshape.ops.quantizing import RANGES, tokens, values_of
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import with_scales
 
-FAKE_QUANTIZE_ROWS = Kernel.load("quantization/fake_quantize_rows")
 QUANTIZE_ROWS = Kernel.load("quantization/quantize_rows")
 QUANTIZE_ROWS_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
@@ -30,13 +31,17 @@ QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quan
 
 
 @op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
-def fake_quantize_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """Quantize and dequantize: floats that 8 bits can hold, for layers that cannot take quantized rows."""
-    *lead, depth = x.shape
-    rows = prod(lead)
-    _check_scales(rows, scale, zero_point)
-    out.shape = x.shape
-    yield FAKE_QUANTIZE_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
+def fake_quantize_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Steps:
+    """Quantize and dequantize: floats that 8 bits can hold, for layers that cannot take quantized rows.
+
+    A value that is no number has no place in the range: it comes through as it is.
+    """
+    e = Build(out.dtype)
+    rows, factor, zero = tokens(x).operands(x, scale, zero_point)
+    steps = e.exact("round", e.exact("mul", rows, e.exact("reciprocal", factor)))
+    codes = e.exact("clamp", e.exact("add", steps, zero), *RANGES["int8"])
+    values_of(e, codes, factor, zero)
+    yield from evaluate(e.made(), out, shape=x.shape)
 
 
 @op("liveshape.quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)

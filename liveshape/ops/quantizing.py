@@ -14,15 +14,11 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.pointwise import Build, Steps, Term, Viewed, evaluate, pointwise
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
 
-QUANTIZE, DEQUANTIZE = Kernel.load("quantization/quantize"), Kernel.load("quantization/dequantize")
-QUANTIZE_EACH = Kernel.load("quantization/quantize", QPARAMS="tensors")
-QUANTIZE_PACKED = Kernel.load("quantization/quantize", QPARAMS="packed_tensors")
-DEQUANTIZE_EACH = Kernel.load("quantization/dequantize", QPARAMS="tensors")
-DEQUANTIZE_PACKED = Kernel.load("quantization/dequantize", QPARAMS="packed_tensors")
 CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
 CHOOSING_ELEMENTS = 8  # vectors of a block for each turn of a thread of a workgroup, where that is small
 CHOOSE_QPARAMS_EACH = Kernel.load("quantization/choose_qparams", ZERO_POINTS="unpacked")
@@ -36,14 +32,43 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 BYTE = 0  # how a file writes uint8 where it names a dtype
 
 
-class ScaleStrides(NamedTuple):
-    """Sizes of the dimensions of blocks and, along each, how far the next scale is."""
+class Blocks(NamedTuple):
+    """The shape of a tensor with its blocks as dimensions of their own, and which of these tell blocks apart."""
 
     sizes: Shape
-    strides: Shape
+    kept: tuple[bool, ...]
+
+    def operands(self, x: LiveTensor, *factors: LiveTensor | None) -> tuple[Any, ...]:
+        """A tensor and what there is of each block, as they broadcast together."""
+        shape = tuple(size if keep else 1 for size, keep in zip(*self, strict=True))
+        for factor in factors:
+            if factor is not None and factor.numel < prod(shape):
+                raise ShapeError(
+                    f"{factor.shape} scales or zero points are too few for {prod(shape)} blocks of {x.shape}"
+                )
+        return (Viewed(x, self.sizes), *(None if factor is None else Viewed(factor, shape) for factor in factors))
 
 
 # Quantize and dequantize
+
+
+def codes(e: Build, x: Any, scale: Any, zero: Any, low: Number, high: Number, *, zero_first: bool = False) -> Term:
+    """The integers of floats: as torch casts them, what is no number becomes zero."""
+    inverse = 1.0 / scale if isinstance(scale, (int, float)) else e.call("reciprocal", scale, dtype="float32")
+    steps = e.call("mul", x, inverse, dtype="float32")
+    if not zero_first:
+        steps = e.call("round", steps, dtype="float32")
+    if zero is not None:
+        steps = e.call("add", steps, zero, dtype="float32")
+    if zero_first:
+        steps = e.call("round", steps, dtype="float32")
+    return e.call("code", steps, low, high)
+
+
+def values_of(e: Build, x: Any, scale: Any, zero: Any, dtype: str | None = None) -> Term:
+    """The floats of integers, of the dtype of the result unless another one is said."""
+    offset = x if zero is None else e.call("sub", x, zero, dtype="float32")
+    return e.call("mul", offset, scale, dtype=dtype)
 
 
 def _both(direction: str, form: str, tail: str) -> tuple[str, str]:
@@ -55,16 +80,15 @@ _RANGE = "quant_min quant_max"
 _OUT = f"{_RANGE} dtype out_dtype out"  # of what needs no range
 
 
-@op(
+@pointwise(
     *_both("quantize", "per_tensor.default", "per_tensor.out"),
     schema=f"x scale zero_point {_RANGE} dtype out",
     rows=elementwise("x"),
 )
 def quantize_per_tensor(
-    x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, out: LiveTensor
-) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    yield _given(QUANTIZE, x, out, scale, zero_point, quant_min, quant_max)
+    e: Build, x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, *_: Any
+) -> Term:
+    return codes(e, x, scale, zero_point, quant_min, quant_max)
 
 
 @op(
@@ -74,8 +98,8 @@ def quantize_per_tensor(
 )
 def quantize_per_tensor_tensor(
     x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from _quantize(x, scale, zero_point, ScaleStrides((), ()), quant_min, quant_max, out)
+) -> Steps:
+    yield from _quantize(x, scale, zero_point, Blocks(x.shape, (False,) * x.rank), quant_min, quant_max, out)
 
 
 @op(
@@ -91,7 +115,7 @@ def quantize_per_channel(
     quant_min: int,
     quant_max: int,
     out: LiveTensor,
-) -> Iterator[Dispatch]:
+) -> Steps:
     yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
 
 
@@ -102,9 +126,9 @@ def quantize_per_channel(
 )
 def quantize_per_token(
     x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     """Here, and only here, torch adds the zero point before it rounds."""
-    yield from _quantize(x, scales, zero_points, _tokens(x), quant_min, quant_max, out, ZERO_FIRST=True)
+    yield from _quantize(x, scales, zero_points, tokens(x), quant_min, quant_max, out, zero_first=True)
 
 
 @op(
@@ -120,19 +144,18 @@ def quantize_affine(
     quant_min: Number | None,
     quant_max: Number | None,
     out: LiveTensor,
-) -> Iterator[Dispatch]:
+) -> Steps:
     low, high = _range("uint8" if out.dtype == "uint8" else "int8", quant_min, quant_max)
-    yield from _quantize(x, scale, zero_point, _blocks(x, block_size), low, high, out)
+    yield from _quantize(x, scale, zero_point, _split(x, block_size), low, high, out)
 
 
-@op(
+@pointwise(
     *_both("dequantize", "per_tensor.default", "per_tensor.out"),
     schema=f"x scale zero_point {_OUT}",
     rows=elementwise("x"),
 )
-def dequantize_per_tensor(x: LiveTensor, scale: float, zero_point: int, out: LiveTensor) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    yield _given(DEQUANTIZE, x, out, scale, zero_point, 0, 0, SIGNED=x.dtype == "int8")
+def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int, *_: Any) -> Term:
+    return values_of(e, x, scale, zero_point)
 
 
 @op(
@@ -140,10 +163,8 @@ def dequantize_per_tensor(x: LiveTensor, scale: float, zero_point: int, out: Liv
     schema=f"x scale zero_point {_OUT}",
     rows=elementwise("x"),
 )
-def dequantize_per_tensor_tensor(
-    x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from _dequantize(x, scale, zero_point, ScaleStrides((), ()), out)
+def dequantize_per_tensor_tensor(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Steps:
+    yield from _dequantize(x, scale, zero_point, Blocks(x.shape, (False,) * x.rank), out)
 
 
 @op(
@@ -153,7 +174,7 @@ def dequantize_per_tensor_tensor(
 )
 def dequantize_per_channel(
     x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, axis: int, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     yield from _dequantize(x, scales, zero_points, _channels(x, axis), out)
 
 
@@ -162,10 +183,8 @@ def dequantize_per_channel(
     schema=f"x scales zero_points {_OUT}",
     rows=with_scales("x", "scales", "zero_points"),
 )
-def dequantize_per_token(
-    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from _dequantize(x, scales, zero_points, _tokens(x), out)
+def dequantize_per_token(x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor) -> Steps:
+    yield from _dequantize(x, scales, zero_points, tokens(x), out)
 
 
 @op(
@@ -175,85 +194,41 @@ def dequantize_per_token(
 )
 def dequantize_affine(
     x: LiveTensor, block_size: Ints, scale: LiveTensor, zero_point: LiveTensor | None, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield from _dequantize(x, scale, zero_point, _blocks(x, block_size), out)
-
-
-def _given(
-    kernel: Kernel, x: LiveTensor, out: LiveTensor, scale: float, zero: int, low: int, high: int, **choices: Any
-) -> Dispatch:
-    words = ceil_div(x.numel, 4)
-    return kernel(
-        out, x, count=words, scale=scale, inverse=1.0 / scale, zero=zero, low=low, high=high, threads=words, **choices
-    )
+) -> Steps:
+    yield from _dequantize(x, scale, zero_point, _split(x, block_size), out)
 
 
 def _quantize(
     x: LiveTensor,
     scales: LiveTensor,
     zeros: LiveTensor | None,
-    walk: ScaleStrides,
+    blocks: Blocks,
     low: Number,
     high: Number,
     out: LiveTensor,
-    **choices: Any,
-) -> Iterator[Dispatch]:
-    kernels = QUANTIZE_EACH, QUANTIZE_PACKED
-    yield _looked_up(kernels, x, out, scales, zeros, walk, low=low, high=high, **choices)
+    *,
+    zero_first: bool = False,
+) -> Steps:
+    e = Build(out.dtype)
+    values, scale, zero = blocks.operands(x, scales, zeros)
+    codes(e, values, scale, zero, low, high, zero_first=zero_first)
+    yield from evaluate(e.made(), out, shape=x.shape)
 
 
-def _dequantize(
-    x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, walk: ScaleStrides, out: LiveTensor
-) -> Iterator[Dispatch]:
-    kernels = DEQUANTIZE_EACH, DEQUANTIZE_PACKED
-    yield _looked_up(kernels, x, out, scales, zeros, walk, low=0, high=0, SIGNED=x.dtype == "int8")
+def _dequantize(x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, blocks: Blocks, out: LiveTensor) -> Steps:
+    e = Build(out.dtype)
+    values_of(e, *blocks.operands(x, scales, zeros))
+    yield from evaluate(e.made(), out, shape=x.shape)
 
 
-def _looked_up(
-    kernels: tuple[Kernel, Kernel],
-    x: LiveTensor,
-    out: LiveTensor,
-    scales: LiveTensor,
-    zeros: LiveTensor | None,
-    walk: ScaleStrides,
-    **values: Any,
-) -> Dispatch:
-    out.shape = x.shape
-    needed = prod(size for size, stride in zip(*walk, strict=True) if stride)
-    for given in (scales,) if zeros is None else (scales, zeros):
-        if given.numel < needed:
-            raise ShapeError(f"{given.shape} scales or zero points are too few for {needed} blocks of {x.shape}")
-    if zeros is not None and zeros.dtype == "uint8":
-        raise UnsupportedError("zero points of dtype uint8; give them as int32")
-    sizes, (strides,) = merge_dims(walk.sizes, walk.strides)
-    each, packed = kernels
-    if zeros is None or not is_packed(zeros.dtype):
-        # An absent zero point still needs a buffer in its place; the scales are there and only read.
-        kernel, values["ZEROS"] = each, zeros is not None
-    else:
-        kernel = packed
-    words = ceil_div(x.numel, 4)
-    # One scale serves a vec4 where blocks along the last dimension are multiples of four.
-    per_element = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
-    return kernel(
-        out, x, scales, scales if zeros is None else zeros, count=words, elements=x.numel, rank=len(sizes),
-        sizes=sizes, strides=strides, PER_ELEMENT=per_element, threads=words, **values,
-    )  # fmt: skip
-
-
-def _channels(x: LiveTensor, axis: int) -> ScaleStrides:
+def _channels(x: LiveTensor, axis: int) -> Blocks:
     place = axis_of(axis, x.rank)
-    return ScaleStrides((prod(x.shape[:place]), x.shape[place], prod(x.shape[place + 1 :])), (0, 1, 0))
+    return Blocks((prod(x.shape[:place]), x.shape[place], prod(x.shape[place + 1 :])), (False, True, False))
 
 
-def _tokens(x: LiveTensor) -> ScaleStrides:
-    return ScaleStrides((prod(x.shape[:-1]), x.shape[-1]), (1, 0))
-
-
-def _blocks(x: LiveTensor, block_size: Ints) -> ScaleStrides:
-    sizes, kept = _split(x, block_size)
-    strides = strides_of(tuple(size if keep else 1 for size, keep in zip(sizes, kept, strict=True)))
-    return ScaleStrides(sizes, tuple(stride if keep else 0 for stride, keep in zip(strides, kept, strict=True)))
+def tokens(x: LiveTensor) -> Blocks:
+    """The rows of a tensor."""
+    return Blocks((prod(x.shape[:-1]), x.shape[-1]), (True, False))
 
 
 def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number, Number]:
@@ -262,8 +237,7 @@ def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number,
     return least if low is None else low, most if high is None else high
 
 
-def _split(x: LiveTensor, block_size: Ints) -> tuple[Shape, tuple[bool, ...]]:
-    """The shape of x with blocks as dimensions of their own, and which dimensions tell blocks apart."""
+def _split(x: LiveTensor, block_size: Ints) -> Blocks:
     if len(block_size) != x.rank:
         raise ShapeError(f"blocks of {block_size} do not have the rank of {x.shape}")
     sizes: list[int] = []
@@ -275,7 +249,7 @@ def _split(x: LiveTensor, block_size: Ints) -> tuple[Shape, tuple[bool, ...]]:
             sizes, kept = [*sizes, size], [*kept, block == 1]
         else:
             sizes, kept = [*sizes, size // block, block], [*kept, True, False]
-    return tuple(sizes), tuple(kept)
+    return Blocks(tuple(sizes), tuple(kept))
 
 
 # The choice of scales

@@ -55,14 +55,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def broadcast_strides(shape: Shape, target: Shape) -> Shape:
-    """Strides that read `shape` as if it were `target`: zero along every broadcast dimension.
+def broadcast_strides(shape: Shape, target: Shape, strides: Shape | None = None) -> Shape:
+    """Strides that read `shape` as if it were `target`: zero along every broadcast dimension; its own, or contiguous.
 
     >>> broadcast_strides((3, 1), (2, 3, 4))
     (0, 1, 0)
     """
     lead = len(target) - len(shape)
-    strides = strides_of(shape)
+    strides = strides_of(shape) if strides is None else strides
     return (0,) * lead + tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
 
 

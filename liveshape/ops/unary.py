@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph.elements import prod
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.pointwise import Build, Term, pointwise
+from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, evaluate, pointwise
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.shapes import axis_of, strides_of
 
-GLU = Kernel.load("elementwise/glu")
-TRIANGLE = Kernel.load("elementwise/triangle")
 _INFINITY = float("inf")
 _MAX_DECIMALS = 38
 # Each is a row of kernels/pointwise_table.py under the same name.
@@ -132,31 +129,29 @@ def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
 
 
 @op("aten.glu.default", "aten::glu.out", rows=but_dims("x", "dim"))
-def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
+def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Any]:
     axis = axis_of(dim, x.rank)
     if not x.rank or x.shape[axis] % 2:
         raise ShapeError(f"dimension {dim} of {x.shape} has no two halves")
     half = x.shape[axis] // 2
-    out.shape = (*x.shape[:axis], half, *x.shape[axis + 1 :])
-    yield GLU(out, x, count=out.numel, span=half * prod(x.shape[axis + 1 :]), threads=out.numel)
+    shape, strides = (*x.shape[:axis], half, *x.shape[axis + 1 :]), strides_of(x.shape)
+    first, second = (Viewed(x, shape, strides, start) for start in (0, half * strides[axis]))
+    e = Build(out.dtype)
+    e.call("mul", first, e.exact("sigmoid", second))
+    yield from evaluate(e.made(), out)
 
 
-@op("aten.tril.default", "aten::tril.out", rows=leading("x", own=2))
-def tril(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from _triangle(x, diagonal, out, upper=False)
+def _register_triangle(name: str, side: str) -> None:
+    @op(f"aten.{name}.default", f"aten::{name}.out", rows=leading("x", own=2))
+    def triangle(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Any]:
+        """x on one side of a diagonal of its last two dimensions, and zero elsewhere."""
+        if x.rank < 2:
+            raise ShapeError(f"a triangle needs two dimensions, {x.shape} was given")
+        right = Ramp(x.shape, (*[0] * (x.rank - 2), -1, 1))  # how far an element is right of the main diagonal
+        e = Build(out.dtype)
+        e.call("where", e.call(side, right, saturated(diagonal), dtype="bool"), x, 0)
+        yield from evaluate(e.made(), out)
 
 
-@op("aten.triu.default", "aten::triu.out", rows=leading("x", own=2))
-def triu(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from _triangle(x, diagonal, out, upper=True)
-
-
-def _triangle(x: LiveTensor, diagonal: int, out: LiveTensor, *, upper: bool) -> Iterator[Dispatch]:
-    if x.rank < 2:
-        raise ShapeError(f"a triangle needs two dimensions, {x.shape} was given")
-    out.shape = x.shape
-    rows, columns = x.shape[-2:]
-    count = x.numel
-    yield TRIANGLE(
-        out, x, count=count, rows=rows, columns=columns, diagonal=saturated(diagonal), UPPER=upper, threads=count
-    )
+_register_triangle("tril", "le")
+_register_triangle("triu", "ge")

@@ -28,18 +28,6 @@ def _codes(values: Any, scale: float, zero_point: int, activation: str = "none")
     return [np.clip(np.rint(shown / scale) + zero_point, -128, 127)]
 
 
-@meaning("et_vk.q8ta_add.default")
-def _add(
-    a: Any, b: Any, a_scale: float, a_zero: int, b_scale: float, b_zero: int, scale: float, zero: int, alpha: float
-) -> Sequence[Any]:
-    return _codes32(_values32(a, a_scale, a_zero) + np.float32(alpha) * _values32(b, b_scale, b_zero), 1 / scale, zero)
-
-
-@meaning("et_vk.q8ta_relu.default")
-def _relu(x: Any, scale: float, zero: int, out_scale: float, out_zero: int) -> Sequence[Any]:
-    return _codes32(np.maximum(_values32(x, scale, zero), 0), 1 / out_scale, out_zero)
-
-
 @meaning("et_vk.q8ta_pixel_shuffle.default")
 def _pixel_shuffle(x: Any, scale: float, zero: int, inverse_scale: float, out_zero: int, factor: int) -> Sequence[Any]:
     *lead, channels, height, width = x.shape

@@ -20,22 +20,12 @@ def _dequantized(x: Any, scale: Any, zero_point: Any) -> Sequence[Any]:
     return [(x.astype(np.float64) - zero_point) * np.asarray(scale, np.float64)]
 
 
-@meaning(
-    "quantized_decomposed.quantize_per_tensor.default",
-    "quantized_decomposed.quantize_per_tensor.tensor",
-    "quantized_decomposed::quantize_per_tensor.out",
-    "quantized_decomposed::quantize_per_tensor.Tensor_out",
-)
+@meaning("quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed::quantize_per_tensor.Tensor_out")
 def _quantize_per_tensor(x: Any, scale: Any, zero_point: Any, least: int, most: int, *dtype: Any) -> Sequence[Any]:
     return _quantized(x, scale, zero_point, least, most)
 
 
-@meaning(
-    "quantized_decomposed.dequantize_per_tensor.default",
-    "quantized_decomposed.dequantize_per_tensor.tensor",
-    "quantized_decomposed::dequantize_per_tensor.out",
-    "quantized_decomposed::dequantize_per_tensor.Tensor_out",
-)
+@meaning("quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed::dequantize_per_tensor.Tensor_out")
 def _dequantize_per_tensor(x: Any, scale: Any, zero_point: Any, *range_and_dtypes: Any) -> Sequence[Any]:
     return _dequantized(x, scale, zero_point)
 
