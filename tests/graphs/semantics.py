@@ -44,14 +44,14 @@ def _plain() -> None:
 _KINDS = {torch.float64: "float32", torch.int64: "int64", torch.bool: "bool"}
 
 
-def _by_table(define: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A pointwise operator as the expression that it declares."""
+def _by_table(define: Callable[..., Any], given: str | None = None) -> Callable[..., Tensor]:
+    """A pointwise operator as the expression that it declares, of that dtype or of the one that its inputs have."""
 
     def evaluated_at(*arguments: Any) -> Tensor:
         inputs = [Operand("", _KINDS[x.dtype], x) if isinstance(x, Tensor) else x for x in arguments]
         kinds = {x.dtype for x in inputs if isinstance(x, Operand)}
         out = "float32" if "float32" in kinds else "int64" if "int64" in kinds else "bool"
-        made = built(define, inputs, out)
+        made = built(define, inputs, given or out)
         (result,) = evaluated(TORCH, made.expression, [x.array for x in made.tensors], made.numbers)
         return result
 
@@ -87,6 +87,8 @@ MEANING.update({name: _by_check(function) for name, function in MEANINGS.items()
 for _name, _entry in OPS.items():
     if _entry.traits.pointwise is not None and _name.startswith("aten."):
         MEANING[_name] = _by_table(_entry.traits.pointwise)
+    elif _entry.traits.pointwise is not None and _name.startswith(("quantized_decomposed.", "et_vk.")):
+        MEANING[_name] = _by_table(_entry.traits.pointwise, "float32" if "dequantize" in _name else "int64")
 
 
 # With the arguments of their schemas.
