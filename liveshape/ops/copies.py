@@ -15,12 +15,13 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.pointwise_kernel import pointwise_kernel
 from liveshape.kernels.pointwise_operands import SAME, Operands
 from liveshape.kernels.requests import Scratch
+from liveshape.ops.pointwise import Build, Viewed, evaluate
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
-PACKED_COPY = Kernel.load("movement/packed_copy")
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
 PAIR_COPY = Kernel.load("movement/strided_copy", ELEMENTS="complex")
+WORD_COPY = Kernel.load("movement/strided_copy", ELEMENTS="words")
 TRANSPOSE = Kernel.load("movement/transpose")
 _TILE = 32  # of movement/transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
@@ -66,7 +67,7 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
     return copy
 
 
-def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, target: Place) -> Iterator[Dispatch]:
+def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, target: Place) -> Iterator[Any]:
     """Element i of `shape` from x at `source` to out at `target`; both hold their elements alike.
 
     Contiguous copies and rows move vec4s; where the contiguous dimension of x is not that of out, tiles are transposed
@@ -78,31 +79,29 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
     sizes, (reads, writes) = merge_dims(shape, source[1], target[1])
     if not sizes:
         sizes, reads, writes = (1,), (1,), (1,)
-    if is_complex(x.dtype):
-        yield _copy_pairs(x, out, sizes, (source[0], reads), (target[0], writes))
-        return
-    starts = source[0], target[0]
-    if starts == (0, 0) and reads == writes == (1,) and count == out.numel:
+    starts, whole = (source[0], target[0]), target[0] == 0 and count == out.numel
+    if whole and source[0] == 0 and reads == writes == (1,):
         yield _copy_flat(x, out, count)
         return
-    transposed = _transposed_axis(sizes, reads, writes)
-    if transposed >= 0 and not is_packed(x.dtype):
+    by_element = is_packed(x.dtype) or is_complex(x.dtype)
+    transposed = -1 if by_element else _transposed_axis(sizes, reads, writes)
+    if transposed >= 0:
         yield _transpose(x, out, transposed, sizes, (source[0], reads), (target[0], writes))
         return
-    width = next(width for width in (4, 2, 1) if _in_rows_of(width, sizes, reads, writes, starts))
+    widths = (1,) if is_complex(x.dtype) else (4, 2, 1)
+    width = next(width for width in widths if _in_rows_of(width, sizes, reads, writes, starts))
     if is_packed(x.dtype) and width != 4:
-        if target[0] == 0 and writes == strides_of(sizes) and count == out.numel:
-            yield _copy_packed(x, out, count, sizes, (source[0], reads), (0, ()), words=False)
-            return
-        yield _copy_packed_part(x, out, sizes, (source[0], reads), (target[0], writes))
+        if whole and writes == strides_of(sizes):
+            e = Build(out.dtype)
+            e.call("copy", Viewed(x, sizes, reads, source[0]))
+            yield from evaluate(e.made(), out, shape=out.shape)
+        else:
+            yield _copy_packed_part(x, out, sizes, (source[0], reads), (target[0], writes))
         return
     sizes = (*sizes[:-1], sizes[-1] // width)
     reads, writes = ((*(stride // width for stride in row[:-1]), row[-1]) for row in (reads, writes))
-    if is_packed(x.dtype):
-        places = (source[0] // width, reads), (target[0] // width, writes)
-        yield _copy_packed(x, out, count, sizes, *places, words=True)
-        return
-    yield STRIDED_COPY(
+    kernel = WORD_COPY if is_packed(x.dtype) else PAIR_COPY if is_complex(x.dtype) else STRIDED_COPY
+    yield kernel(
         out,
         x,
         count=count // width,
@@ -112,20 +111,9 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         sizes=sizes,
         source_strides=reads,
         target_strides=writes,
-        VEC=width,
         threads=count // width,
+        **({} if by_element else {"VEC": width}),
     )
-
-
-def _copy_packed(
-    x: LiveTensor, out: LiveTensor, count: int, sizes: Shape, source: Place, target: Place, *, words: bool
-) -> Dispatch:
-    """Whole words along strides of words; or all of out, element by element, so that nothing else lies in its words."""
-    number = ceil_div(count, 4)
-    return PACKED_COPY(
-        out, x, count=number, elements=count, rank=len(sizes), source_start=source[0], target_start=target[0],
-        sizes=sizes, source_strides=source[1], target_strides=target[1], WORDS=words, threads=number,
-    )  # fmt: skip
 
 
 def _copy_packed_part(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place, target: Place) -> Dispatch:
@@ -136,15 +124,6 @@ def _copy_packed_part(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Plac
     return PACKED_PART(
         out, x, count=words, rank=len(sizes), source_start=source[0], target_start=start, sizes=sizes,
         source_strides=source[1], target_strides=strides, threads=words,
-    )  # fmt: skip
-
-
-def _copy_pairs(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place, target: Place) -> Dispatch:
-    """Complex elements one by one."""
-    count = prod(sizes)
-    return PAIR_COPY(
-        out, x, count=count, rank=len(sizes), source_start=source[0], target_start=target[0], sizes=sizes,
-        source_strides=source[1], target_strides=target[1], threads=count,
     )  # fmt: skip
 
 

@@ -21,13 +21,13 @@ from liveshape.ops.stages import Units, is_long, reduction_threads
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
-# By whether their statistics are results, too: of rows that find their own, that are given them, and in parts.
-LAYER_NORMS, LAYER_NORMS_BY_STATISTICS, LAYER_NORMS_BY_PARTS = (
+# By whether their statistics are results, too: of rows that find their own, and in parts.
+LAYER_NORMS, LAYER_NORMS_BY_PARTS = (
     {
         saved: Kernel.load("normalization/layer_norm", STATISTICS=of, SAVED="statistics" if saved else "nothing")
         for saved in (True, False)
     }
-    for of in ("own", "given", "parts")
+    for of in ("own", "parts")
 )
 PART_STATISTICS = Kernel.load("normalization/part_statistics")
 
@@ -116,8 +116,34 @@ def _normalize_rows(
         return
     assert scratch is not None
     means, variances = yield from mean_and_variance(x, Units(rows, width, inner=True), scratch, limits)
-    kernel = LAYER_NORMS_BY_STATISTICS[len(saved) > 0]
-    yield kernel(*tensors, means, variances, **values, threads=x.numel // vector)
+    sizes = (rows // groups, groups, width // (span or width), span or width)
+    image, centre, spread = Viewed(x, sizes), Viewed(means, (*sizes[:2], 1, 1)), Viewed(variances, (*sizes[:2], 1, 1))
+    of_elements = (*sizes[1:3], 1) if span else (width,)
+    factor, term = (None if each is None else Viewed(each, of_elements) for each in (weight, bias))
+    yield from _normalized(image, centre, spread, factor, term, eps, outputs[0])
+    if saved:
+        yield from apply("copy", Viewed(means, (rows,)), out=saved[0], shape=saved[0].shape)
+        yield from _save_scale(Viewed(variances, (rows,)), eps, saved[1])
+
+
+def _save_scale(variance: LiveTensor | Viewed, eps: float, out: LiveTensor) -> Steps:
+    """out, whose shape is set = one over the deviation."""
+    e = Build(out.dtype)
+    e.call("rsqrt", e.exact("add", variance, eps))
+    yield from evaluate(e.made(), out, shape=out.shape)
+
+
+def _normalized(
+    x: Viewed, mean: Viewed, variance: Viewed, weight: Viewed | None, bias: Viewed | None, eps: float, out: LiveTensor
+) -> Steps:
+    """out = (x - mean) / sqrt(variance + eps) * weight + bias, which broadcast together."""
+    e = Build(out.dtype)
+    scale = e.exact("rsqrt", e.exact("add", variance, eps))
+    scale = scale if weight is None else e.exact("mul", scale, weight)
+    value = e.call("mul", e.exact("sub", x, mean), scale, dtype=e.out if bias is None else "float32")
+    if bias is not None:
+        e.call("add", value, bias)
+    yield from evaluate(e.made(), out, shape=out.shape)
 
 
 def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
@@ -251,13 +277,12 @@ def batch_norm_no_stats(
     """By the mean and variance of x itself, which are saved: the mean, and one over the deviation."""
     result, mean, scale = out
     variance: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))
-    shifted: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))
     dims = (0, *range(2, x.rank))
     yield from reduce(MEAN, x, dims, False, mean)
     yield from var(x, dims, 0, False, variance)
     yield from _by_channel(x, weight, bias, mean, variance, eps, result)
-    yield from apply("add", variance, eps, out=shifted)
-    yield from apply("rsqrt", shifted, out=scale)
+    scale.shape = variance.shape
+    yield from _save_scale(variance, eps, scale)
 
 
 def _by_channel(
@@ -271,13 +296,8 @@ def _by_channel(
 ) -> Steps:
     channels = x.shape[1]
     check_affine((channels,), weight, bias, mean, variance)
-    given = (mean, variance, weight, bias)
-    centre, spread, factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in given)
-    e = Build(out.dtype)
-    scale = e.exact("rsqrt", e.exact("add", spread, eps))
-    scale = scale if factor is None else e.exact("mul", scale, factor)
+    out.shape = x.shape
+    centre, spread = Viewed(mean, (channels, 1)), Viewed(variance, (channels, 1))
+    factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in (weight, bias))
     image = Viewed(x, (x.shape[0], channels, prod(x.shape[2:])))
-    value = e.call("mul", e.exact("sub", image, centre), scale, dtype=e.out if term is None else "float32")
-    if term is not None:
-        e.call("add", value, term)
-    yield from evaluate(e.made(), out, shape=x.shape)
+    yield from _normalized(image, centre, spread, factor, term, eps, out)

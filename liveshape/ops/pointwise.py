@@ -191,14 +191,14 @@ def built(define: Define, inputs: Any, out: str) -> Pointwise:
     return build.made()
 
 
-def apply(function: str, *arguments: Any, out: LiveTensor) -> Steps:
-    """out = one function of the table.
+def apply(function: str, *arguments: Any, out: LiveTensor, shape: Shape | None = None) -> Steps:
+    """out = one function of the table, of the shape that its arguments have together or of another one.
 
     Example: `yield from apply("mul", x, 0.5, out=halved)`.
     """
     build = Build(out.dtype)
     build.call(function, *arguments)
-    yield from evaluate(build.made(), out)
+    yield from evaluate(build.made(), out, shape=shape)
 
 
 def evaluate(made: Pointwise, *outs: LiveTensor, shape: Shape | None = None) -> Steps:

@@ -1,7 +1,7 @@
 // out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in
-// vectors.
+// vectors, complex numbers or words of four bytes.
 // composable: each vector is stored once.
-#choice ELEMENTS: real, complex
+#choice ELEMENTS: real, complex, words
 #if ELEMENTS == real
 // live VEC: 1, 2, 4
 #endif
@@ -19,6 +19,9 @@ struct Params {
 #if ELEMENTS == complex
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
+#elif ELEMENTS == words
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+@group(0) @binding(1) var<storage, read> x: array<u32>;
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 @group(0) @binding(1) var<storage, read> x: array<V>;

@@ -1,8 +1,8 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
-// they are SAVED. Long rows come with their statistics, or with those of PARTS that workgroups have of them.
+// they are SAVED. Long rows come with the statistics of PARTS that workgroups have of them.
 // composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
-#choice STATISTICS: own, given, parts
+#choice STATISTICS: own, parts
 #choice SAVED: statistics, nothing
 // T: f32, f16
 override WG: u32 = 256;
@@ -29,22 +29,14 @@ struct Params {
 #if SAVED == statistics
 @group(0) @binding(4) var<storage, read_write> mean_out: array<TMean>;
 @group(0) @binding(5) var<storage, read_write> scale_out: array<TMean>;
-#if STATISTICS == given
-@group(0) @binding(6) var<storage, read> means: array<f32>;
-@group(0) @binding(7) var<storage, read> variances: array<f32>;
-@group(0) @binding(8) var<uniform> params: Params;
-#elif STATISTICS == parts
+#if STATISTICS == parts
 @group(0) @binding(6) var<storage, read> statistics: array<vec2<f32>>;
 @group(0) @binding(7) var<uniform> params: Params;
 #else
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
 #else
-#if STATISTICS == given
-@group(0) @binding(4) var<storage, read> means: array<f32>;
-@group(0) @binding(5) var<storage, read> variances: array<f32>;
-@group(0) @binding(6) var<uniform> params: Params;
-#elif STATISTICS == parts
+#if STATISTICS == parts
 @group(0) @binding(4) var<storage, read> statistics: array<vec2<f32>>;
 @group(0) @binding(5) var<uniform> params: Params;
 #else
@@ -75,25 +67,7 @@ fn save(row: u32, mean: f32, scale: f32) {
 #endif
 }
 
-#if STATISTICS == given
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, grid) * WG + thread;
-    let row = i / params.width;
-    if (row >= params.rows) {
-        return;
-    }
-    let scale = inverseSqrt(variances[row] + params.eps);
-    out[i] = V(normalized(row, i % params.width, V_math(x[i]), means[row], scale));
-    if (i % params.width == 0u) {
-        save(row, means[row], scale);
-    }
-}
-#elif STATISTICS == parts
+#if STATISTICS == parts
 #include reduction/across_workgroup
 
 @compute @workgroup_size(WG)
