@@ -35,43 +35,23 @@ def embedding_q4gsw(
     yield _embedding(weight, scales, None, group_size, indices, out, 4, HIGH_FIRST=not is_linear_weight)
 
 
-@op(
-    "quantized_decomposed.embedding_4bit.dtype",
-    "quantized_decomposed::embedding_4bit.dtype_out",
-    schema=f"{_TABLE} dtype out",
-    **OF_TABLE,
-)
-@op("quantized_decomposed::embedding_4bit.out", schema=f"{_TABLE} out", **OF_TABLE)
-def embedding_4bit(
-    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield _embedding(weight, scales, zero_points, _group(weight, scales, 4), indices, out, 4, HIGH_FIRST=True)
+def _register(name: str, bits: int, **choices: Any) -> None:
+    @op(
+        f"quantized_decomposed.embedding_{name}.dtype",
+        f"quantized_decomposed::embedding_{name}.dtype_out",
+        schema=f"{_TABLE} dtype out",
+        **OF_TABLE,
+    )
+    @op(f"quantized_decomposed::embedding_{name}.out", schema=f"{_TABLE} out", **OF_TABLE)
+    def embedding(
+        weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield _embedding(weight, scales, zero_points, _group(weight, scales, bits), indices, out, bits, **choices)
 
 
-@op(
-    "quantized_decomposed.embedding_2bit.dtype",
-    "quantized_decomposed::embedding_2bit.dtype_out",
-    schema=f"{_TABLE} dtype out",
-    **OF_TABLE,
-)
-@op("quantized_decomposed::embedding_2bit.out", schema=f"{_TABLE} out", **OF_TABLE)
-def embedding_2bit(
-    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield _embedding(weight, scales, zero_points, _group(weight, scales, 2), indices, out, 2)
-
-
-@op(
-    "quantized_decomposed.embedding_byte.dtype",
-    "quantized_decomposed::embedding_byte.dtype_out",
-    schema=f"{_TABLE} dtype out",
-    **OF_TABLE,
-)
-@op("quantized_decomposed::embedding_byte.out", schema=f"{_TABLE} out", **OF_TABLE)
-def embedding_byte(
-    weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
-) -> Iterator[Dispatch]:
-    yield _embedding(weight, scales, zero_points, _group(weight, scales, 8), indices, out, 8)
+_register("4bit", 4, HIGH_FIRST=True)
+_register("2bit", 2)
+_register("byte", 8)
 
 
 @op("liveshape.embedding_with_minima", **OF_TABLE)
