@@ -8,7 +8,7 @@ SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 # Tests start many processes that import torch: each would compile its modules anew where no bytecode is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
+TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-graphs-more test-graphs-calls test-fuzz test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
 
 .PHONY: demo early-driver web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray test-clients bytecode lint docs adapter test-adapter clean
 
@@ -37,15 +37,22 @@ PAGES := $(wildcard tests/serve/test_page_*.py) tests/cli/test_program_page.py
 test-recorded:
 	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
-	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device tests/check
+	$(SLOW) -m slow tests/ops tests/lower tests/plan tests/run tests/device tests/check
 test-models:
 	$(SLOW) -m slow tests/models $(NETWORKS:%=--ignore=%)
 test-networks:
 	$(SLOW) -m slow $(NETWORKS)
 test-export:
 	$(SLOW) -m slow tests/export tests/llm tests/cli tests/formats tests/runtime tests/test_*.py $(NETWORKS:%=--ignore=%) $(PAGES:%=--ignore=%)
+# Random graphs with what a compiler chooses on and off, twice 2,500; then all else that may happen to a graph.
+CHOICES := tests/graphs/test_random_graphs.py::test_aliasing_fusion_and_classes_are_never_seen
 test-graphs:
-	LIVESHAPE_FUZZ=5000 $(SLOW) tests/graphs
+	LIVESHAPE_FUZZ=2500 $(SLOW) $(CHOICES)
+test-graphs-more:
+	LIVESHAPE_FUZZ=2500 LIVESHAPE_FUZZ_SEED=20263322 $(SLOW) $(CHOICES)
+test-graphs-calls:
+	LIVESHAPE_FUZZ=5000 $(SLOW) tests/graphs --deselect $(CHOICES)
+test-fuzz:
 	LIVESHAPE_FUZZ=1500 $(SLOW) tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py $(PAGES:%=--ignore=%)

@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.conftest import SLOW_CASES
+
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = ROOT / ".github" / "workflows"
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -34,6 +36,14 @@ def test_every_tier_runs_at_night() -> None:
     listed = re.findall(r"^ +- (test-[\w-]+)$", (WORKFLOWS / "tiers.yml").read_text(), re.MULTILINE)
     assert set(listed) == wanted
     assert len(listed) == len(wanted)
+
+
+def test_slow_tests_of_every_folder_are_in_a_tier() -> None:
+    paths = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in path.read_text()]
+    paths += [Path(case.partition("::")[0]) for case in SLOW_CASES]
+    folders = {f"{path.parts[0]}/{path.parts[1]}" for path in paths if len(path.parts) > 2}
+    run = set(re.findall(r"tests/\w+", MAKEFILE))
+    assert folders <= run, f"no tier of the Makefile runs the slow tests of {sorted(folders - run)}"
 
 
 def test_every_tier_is_told_to_contributors() -> None:
