@@ -32,7 +32,7 @@ from liveshape.ops.shapes import axis_of, ceil_div
 
 PIXELS = (2, 3)  # the dimensions of an image that are no channels
 RANK, EIGHT = 4, 8
-_MAX_NORM_GROUP = 64  # vectors of four channels that whole groups of a norm are
+_MAX_NORM_GROUP = 64  # vectors of eight channels that whole groups of a norm are
 
 
 class ImageChains:
@@ -100,7 +100,7 @@ class ImageChains:
         if node.name in MEANS:
             return self._are_images(node.args[:1]) and _over_pixels(node)
         if node.name in GROUP_NORMS:
-            own = math.lcm(out.max_shape[1] // node.args[6], 4) // 4
+            own = math.lcm(out.max_shape[1] // node.args[6], EIGHT) // EIGHT
             return self._are_images(node.args[:1]) and own <= _MAX_NORM_GROUP
         if node.name in CONCATENATIONS:
             images = all(is_image(each) and self._fits(each) and self._stays(each) for each in node.args[0])

@@ -46,9 +46,9 @@ PIXEL_NORM = {
 
 EIGHT = 8  # channels of a vector of halves
 MAX_DEEP = 8  # vectors of channels that a workgroup turns
-MAX_BAND = 8  # vectors of four channels that a workgroup of a norm sums, unless a group has more
-THREAD_PIXELS, MAX_NORM_PARTS = 4, 256  # that a thread sums, if an image has not too many parts then
-WHOLE_PIXELS = 24  # of a thread, up to which a workgroup sums those of a whole image: a dispatch less
+MAX_BAND = 8  # vectors of eight channels that a workgroup of a norm sums, unless a group has more
+THREAD_PIXELS, MAX_NORM_PARTS = 4, 128  # that a thread sums, if an image has not too many parts then
+WHOLE_PIXELS = 12  # of a thread, up to which a workgroup sums those of a whole image: a dispatch less
 
 Memory = Scratch | Prepacked | Prepack | GetLimits
 Steps = Generator[Dispatch | Memory, Any, None]
@@ -213,8 +213,8 @@ def group_norm(
     absent = x if given is None else given  # what is absent still needs a buffer in its place
     read = (x, weight or absent, bias or absent)
     shares: dict[str, Any] = {
-        "images": batch, "pixels": pixels, "fours": channels // 4, "group": own, "band": band, "parts": parts,
-        "share": ceil_div(pixels, parts), "WG": threads, "groups": batch * parts * (channels // 4 // band),
+        "images": batch, "pixels": pixels, "eights": channels // EIGHT, "group": own, "band": band, "parts": parts,
+        "share": ceil_div(pixels, parts), "WG": threads, "groups": batch * parts * (channels // EIGHT // band),
     }  # fmt: skip
     norm: dict[str, Any] = {"eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None), **shares}
     sums: LiveTensor | None = None
@@ -228,21 +228,21 @@ def group_norm(
 
 
 def norm_band(channels: int, group: int) -> int:
-    """Vectors of four channels that a workgroup sums, whole groups of so many channels: a divisor of all there are.
+    """Vectors of eight channels that a workgroup sums, whole groups of so many channels: a divisor of all there are.
 
     >>> norm_band(320, 10), norm_band(128, 4), norm_band(2560, 80)
-    (5, 8, 20)
+    (5, 8, 10)
     """
-    unit = math.lcm(group, 4) // 4
-    fours = channels // 4
-    return max(width for width in range(unit, max(unit, MAX_BAND) + 1, unit) if fours % width == 0)
+    unit = math.lcm(group, EIGHT) // EIGHT
+    eights = channels // EIGHT
+    return max(width for width in range(unit, max(unit, MAX_BAND) + 1, unit) if eights % width == 0)
 
 
 def norm_parts(pixels: int, band: int, threads: int) -> int:
     """Parts of so many pixels, each of a workgroup that has a few of them for every thread; one where few are left.
 
-    >>> norm_parts(64, 8, 256), norm_parts(256, 20, 256), norm_parts(4096, 8, 256), norm_parts(1 << 20, 8, 256)
-    (1, 1, 32, 256)
+    >>> norm_parts(64, 8, 256), norm_parts(256, 10, 256), norm_parts(4096, 8, 256), norm_parts(1 << 20, 8, 256)
+    (1, 1, 32, 128)
     """
     lines = threads // band
     return 1 if pixels <= lines * WHOLE_PIXELS else min(MAX_NORM_PARTS, ceil_div(pixels, lines * THREAD_PIXELS))

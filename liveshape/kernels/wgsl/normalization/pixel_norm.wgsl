@@ -2,8 +2,8 @@
 // pixels: with the sums of normalization/pixel_sums.wgsl, or of all pixels, whose sums it computes itself.
 // composable: each vector is stored once.
 #choice STATISTICS: own, parts
+// words x
 // unchecked: images, channels and pixels are those of the tensor, which planning checked.
-// T: f32, f16
 // TOut: f32, f16
 // TWeight: f32, f16
 override WG: u32 = 256;
@@ -12,15 +12,15 @@ override AFFINE: u32 = 0; // 1: a weight, 2: an addend, 3: both
 struct Params {
     images: u32,
     pixels: u32, // of an image
-    fours: u32, // of channels
+    eights: u32, // of channels
     group: u32, // channels
-    band: u32, // fours of channels of a workgroup, whole groups
+    band: u32, // eights of channels of a workgroup, whole groups
     parts: u32, // of the pixels
     share: u32, // pixels of a part
     eps: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
-@group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> weight: array<vec4<TWeight>>;
 @group(0) @binding(3) var<storage, read> bias: array<vec4<TWeight>>;
 #if STATISTICS == parts
@@ -32,39 +32,55 @@ struct Params {
 
 #include normalization/pixel_totals
 
-var<workgroup> group_totals: array<vec2<f32>, WG>; // of the groups of the band
+var<workgroup> groups: array<vec2<f32>, WG>; // sums of the groups of the band
 
-// The totals of the groups of the band; behind the next barrier all threads see them.
 #if STATISTICS == parts
-fn total_groups(thread: u32, image: u32, band: u32, inside: u32) {
-    let groups = params.fours * 4u / params.group;
+fn total_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> {
     let lines = WG / inside;
-    let line = thread / inside;
     var sum = vec2<f32>();
-    if (line < lines) {
-        let start = (image * groups + band * 4u / params.group + thread % inside) * params.parts;
-        for (var part = line; part < params.parts; part += lines) {
-            sum += sums[start + part];
+    if (thread < lines * inside) {
+        let all = params.eights * 8u / params.group;
+        let start = image * params.parts * all + band * 8u / params.group + thread % inside;
+        for (var part = thread / inside; part < params.parts; part += lines) {
+            sum += sums[start + part * all];
         }
     }
-    totals[thread] = vec4<f32>(sum, 0.0, 0.0);
-    workgroupBarrier();
-    if (line == 0u) {
-        for (var other = 1u; other < min(lines, params.parts); other++) {
-            sum += totals[other * inside + thread].xy;
-        }
-        group_totals[thread] = sum;
-    }
-}
-#else
-fn total_groups(thread: u32, image: u32, band: u32, inside: u32) {
-    total_channels(thread, image, band, 0u, params.pixels);
+    groups[thread] = sum;
     workgroupBarrier();
     if (thread < inside) {
-        group_totals[thread] = total_of_group(thread);
+        for (var other = 1u; other < lines; other++) {
+            sum += groups[other * inside + thread];
+        }
     }
+    workgroupBarrier();
+    return sum;
 }
 #endif
+
+// What four channels are multiplied by, and what is added then.
+struct Scaling {
+    factor: vec4<f32>,
+    addend: vec4<f32>,
+}
+
+fn scaling(own: u32, four: u32, first: vec4<f32>) -> Scaling {
+    let count = f32(params.pixels * params.group);
+    var factor: vec4<f32>;
+    var mean: vec4<f32>;
+    for (var k = 0u; k < 4u; k++) {
+        let total = groups[(own + k) / params.group] / count;
+        mean[k] = first[k] + total.x;
+        factor[k] = 1.0 / sqrt(max(total.y - total.x * total.x, 0.0) + params.eps);
+    }
+    if ((AFFINE & 1u) != 0u) {
+        factor *= vec4<f32>(weight[four]);
+    }
+    var addend = -mean * factor;
+    if ((AFFINE & 2u) != 0u) {
+        addend += vec4<f32>(bias[four]);
+    }
+    return Scaling(factor, addend);
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -72,13 +88,21 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let bands = params.fours / params.band;
+    let bands = params.eights / params.band;
+    let inside = params.band * 8u / params.group;
     let i = group_index(group, grid);
     let part = i / bands % params.parts;
     let image = i / bands / params.parts;
     let band = i % bands * params.band;
     let read = min(image, params.images - 1u);
-    total_groups(thread, read, band, params.band * 4u / params.group);
+#if STATISTICS == parts
+    let found = total_parts(thread, read, band, inside);
+#else
+    let found = total_groups(thread, read, band, inside, 0u, params.pixels);
+#endif
+    if (thread < inside) {
+        groups[thread] = found;
+    }
     workgroupBarrier();
     let lines = WG / params.band;
     let line = thread / params.band;
@@ -86,27 +110,23 @@ fn main(
         return;
     }
     let own = thread % params.band;
-    let four = band + own;
-    let first = firsts(image, four);
-    let count = f32(params.pixels * params.group);
-    var scale: vec4<f32>;
-    var mean: vec4<f32>;
-    for (var k = 0u; k < 4u; k++) {
-        let total = group_totals[(own * 4u + k) / params.group] / count;
-        mean[k] = first[k] + total.x;
-        scale[k] = 1.0 / sqrt(max(total.y - total.x * total.x, 0.0) + params.eps);
-    }
-    if ((AFFINE & 1u) != 0u) {
-        scale *= vec4<f32>(weight[four]);
-    }
-    var addend = -mean * scale;
-    if ((AFFINE & 2u) != 0u) {
-        addend += vec4<f32>(bias[four]);
-    }
+    let eight = band + own;
+    let first = firsts(image, eight);
+    let low = scaling(own * 8u, 2u * eight, first.low);
+    let high = scaling(own * 8u + 4u, 2u * eight + 1u, first.high);
     let begin = part * params.share;
     let end = min(begin + params.share, params.pixels);
-    for (var pixel = begin + line; pixel < end; pixel += lines) {
-        let at = (image * params.pixels + pixel) * params.fours + four;
-        out[at] = vec4<TOut>(vec4<f32>(x[at]) * scale + addend);
+    for (var pixel = begin + line; pixel < end; pixel += AT_ONCE * lines) {
+#unroll k < AT_ONCE
+        let at_$k = at_pixel(image, min(pixel + $ku * lines, end - 1u), eight);
+        let words_$k = x[at_$k];
+#endunroll
+#unroll k < AT_ONCE
+        if (pixel + $ku * lines < end) {
+            let value = floats(words_$k);
+            out[2u * at_$k] = vec4<TOut>(value.low * low.factor + low.addend);
+            out[2u * at_$k + 1u] = vec4<TOut>(value.high * high.factor + high.addend);
+        }
+#endunroll
     }
 }

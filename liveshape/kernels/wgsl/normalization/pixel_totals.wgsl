@@ -1,55 +1,99 @@
 // Sums of groups of channels, and of their squares, over some pixels of an image with its channels last, by a workgroup that
-// has whole groups of a few vectors of channels, a `band`. Numbers are taken less the first of their group in the image, so
-// that squares of what is far from zero lose no digits.
-var<workgroup> totals: array<vec4<f32>, WG>;
-var<workgroup> squares: array<vec4<f32>, WG>;
+// has whole groups of a few vectors of eight channels, a `band`. Numbers are taken less the first of their group in the
+// image, so that squares of what is far from zero lose no digits.
+override AT_ONCE: u32 = 4; // pixels of a thread whose loads are on their way together
 
-fn element(image: u32, channel: u32) -> f32 {
-    return f32(x[image * params.pixels * params.fours + channel / 4u][channel % 4u]);
+struct Eight {
+    low: vec4<f32>,
+    high: vec4<f32>,
 }
 
-// The first number of the group of each of four channels.
-fn firsts(image: u32, four: u32) -> vec4<f32> {
-    var first: vec4<f32>;
+var<workgroup> totals: array<vec4<f32>, 2 * WG>; // of every thread: four channels, then four more
+
+fn floats(words: vec4<u32>) -> Eight {
+    let low = vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+    return Eight(low, vec4<f32>(unpack2x16float(words.z), unpack2x16float(words.w)));
+}
+
+fn at_pixel(image: u32, pixel: u32, eight: u32) -> u32 {
+    return (image * params.pixels + pixel) * params.eights + eight;
+}
+
+// The first number of the group of a channel.
+fn first_of(image: u32, channel: u32) -> f32 {
+    let place = channel / params.group * params.group;
+    let pair = unpack2x16float(x[at_pixel(image, 0u, place / 8u)][place % 8u / 2u]);
+    return pair[place % 2u];
+}
+
+fn firsts(image: u32, eight: u32) -> Eight {
+    var first: Eight;
     for (var k = 0u; k < 4u; k++) {
-        first[k] = element(image, (four * 4u + k) / params.group * params.group);
+        first.low[k] = first_of(image, eight * 8u + k);
+        first.high[k] = first_of(image, eight * 8u + 4u + k);
     }
     return first;
 }
 
-// Of each channel of the band from the vector `band` on; behind the next barrier all threads see them.
-fn total_channels(thread: u32, image: u32, band: u32, begin: u32, end: u32) {
-    let lines = WG / params.band;
-    let line = thread / params.band;
-    let four = band + thread % params.band;
-    var total = vec4<f32>();
-    var square = vec4<f32>();
-    if (line < lines) {
-        let first = firsts(image, four);
-        for (var pixel = begin + line; pixel < end; pixel += lines) {
-            let value = vec4<f32>(x[(image * params.pixels + pixel) * params.fours + four]) - first;
-            total += value;
-            square += value * value;
-        }
-    }
-    totals[thread] = total;
-    squares[thread] = square;
+// Sums of all threads that have the same channels, for the first of these threads.
+fn total_lines(thread: u32, mine: Eight) -> Eight {
+    totals[thread] = mine.low;
+    totals[WG + thread] = mine.high;
     workgroupBarrier();
-    if (line == 0u) {
-        for (var other = 1u; other < lines; other++) {
-            total += totals[other * params.band + thread];
-            square += squares[other * params.band + thread];
+    var total = mine;
+    if (thread < params.band) {
+        for (var other = thread + params.band; other < WG / params.band * params.band; other += params.band) {
+            total.low += totals[other];
+            total.high += totals[WG + other];
         }
-        totals[thread] = total;
-        squares[thread] = square;
     }
+    workgroupBarrier();
+    return total;
 }
 
-// Of a group of the band.
-fn total_of_group(own: u32) -> vec2<f32> {
-    var sum = vec2<f32>();
-    for (var channel = own * params.group; channel < (own + 1u) * params.group; channel++) {
-        sum += vec2<f32>(totals[channel / 4u][channel % 4u], squares[channel / 4u][channel % 4u]);
+// The sum of a group of the band, of those of its channels.
+fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
+    if (thread < params.band) {
+        totals[2u * thread] = mine.low;
+        totals[2u * thread + 1u] = mine.high;
     }
+    workgroupBarrier();
+    var sum = 0.0;
+    if (thread < inside) {
+        for (var channel = thread * params.group; channel < (thread + 1u) * params.group; channel++) {
+            sum += totals[channel / 4u][channel % 4u];
+        }
+    }
+    workgroupBarrier();
     return sum;
+}
+
+// Of the group `thread` of the band from the vector `band` on; there are `inside` of these.
+fn total_groups(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end: u32) -> vec2<f32> {
+    let lines = WG / params.band;
+    let line = thread / params.band;
+    let eight = band + thread % params.band;
+    var total = Eight();
+    var square = Eight();
+    if (line < lines) {
+        let first = firsts(image, eight);
+        for (var pixel = begin + line; pixel < end; pixel += AT_ONCE * lines) {
+#unroll k < AT_ONCE
+            let words_$k = x[at_pixel(image, min(pixel + $ku * lines, end - 1u), eight)];
+#endunroll
+#unroll k < AT_ONCE
+            if (pixel + $ku * lines < end) {
+                let value = floats(words_$k);
+                let low = value.low - first.low;
+                let high = value.high - first.high;
+                total.low += low;
+                total.high += high;
+                square.low += low * low;
+                square.high += high * high;
+            }
+#endunroll
+        }
+    }
+    let sum = total_of_group(thread, inside, total_lines(thread, total));
+    return vec2<f32>(sum, total_of_group(thread, inside, total_lines(thread, square)));
 }
