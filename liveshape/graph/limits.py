@@ -48,6 +48,7 @@ class Limits:
     # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
     one_order: bool = False
     half_inputs: bool = False
+    split_inputs: bool = False
 
     @property
     def has_many_threads(self) -> bool:

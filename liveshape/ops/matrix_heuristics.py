@@ -150,6 +150,16 @@ def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits
     return tile_constants(LOW_TILE, SMALL_TILE, step, limits) | {"groups": count * splits}, splits
 
 
+def split_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of a product of floats that are split."""
+    large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
+    if limits.has_many_threads and rows > SMALL_TILE and large >= LARGE_PRODUCT_TILES:
+        return tile_constants(LARGE_TILE, LARGE_TILE, 16, limits, parts=2) | {"groups": large}, 1
+    count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
+    splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))
+    return tile_constants(LOW_TILE, SMALL_TILE, MATRIX_STEP, limits, parts=2) | {"groups": count * splits}, splits
+
+
 def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
     """Whether a product of floats is large enough for matrix units.
 
@@ -181,7 +191,9 @@ def _below(size: int) -> int:
     return 1 << (size - 1).bit_length() >> 1 if size > 1 else size
 
 
-def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str = "float16") -> dict[str, Any]:
+def tile_constants(
+    down: int, across: int, step: int, limits: Limits, dtype: str = "float16", parts: int = 1
+) -> dict[str, Any]:
     """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time.
 
     A `step` counts halves: of bytes it has twice as many.
@@ -205,7 +217,7 @@ def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str
         "BLOCKS_DOWN": down // subgroups_down // shape.m,
         "BLOCKS_ACROSS": own_columns // shape.n,
         "BLOCKS_DEEP": step_bytes // ITEM_BYTES[dtype] // shape.k,
-        "ROW_LOADS": down * step_bytes // VECTOR_BYTES // threads,
-        "COLUMN_LOADS": across * step_bytes // VECTOR_BYTES // threads,
+        "ROW_LOADS": parts * down * step_bytes // VECTOR_BYTES // threads,
+        "COLUMN_LOADS": parts * across * step_bytes // VECTOR_BYTES // threads,
         "STORE_TURNS": ceil_div(shape.m * own_columns // 4, lanes),
     }

@@ -24,6 +24,7 @@ from liveshape.ops.matrix_heuristics import (
     halving_threads,
     matrix_shape,
     product_matrix_tiles,
+    split_matrix_tiles,
 )
 from liveshape.ops.shapes import ceil_div
 
@@ -31,6 +32,11 @@ HALF_LINES = Kernel.load("matmul/half_lines")
 MATRIX_TILES = {
     (left, depth, columns): Kernel.load("matmul/matrix_tiles", LEFT=left, DEPTH=depth, COLUMNS=columns)
     for left in ("lines", "halves")
+    for depth in ("whole", "splits")
+    for columns in ("fours", "any")
+}
+SPLIT_TILES = {
+    (depth, columns): Kernel.load("matmul/matrix_tiles", FACTORS="split", DEPTH=depth, COLUMNS=columns)
     for depth in ("whole", "splits")
     for columns in ("fours", "any")
 }
@@ -51,6 +57,7 @@ class Lines(NamedTuple):
 
     halves: LiveTensor
     factors: LiveTensor
+    split: bool = False  # whether each number is the sum of two halves
 
 
 class Halves(NamedTuple):
@@ -72,28 +79,29 @@ def halves_of(
     x: LiveTensor, weight: LiveTensor, out: LiveTensor, columns: int, depth: int, limits: Limits, *, transposed: bool
 ) -> Generator[Scratch | Prepacked | Prepack, Any, Halves | None]:
     """Memory for a product that takes matrix units at some of its live sizes; None where it never does."""
-    alone = is_halves_alone(x, weight, out, columns, depth, limits)
+    split = splits_floats(weight, limits)
+    alone = not split and is_halves_alone(x, weight, out, columns, depth, limits)
     alike = x.dtype == weight.dtype == out.dtype or (alone and x.dtype == "float16" and weight.dtype == out.dtype)
     left, right = prod(x.max_shape), prod(weight.max_shape)
-    fits = max(halves_bytes(left), halves_bytes(right)) <= limits.max_binding_bytes
+    fits = max(halves_bytes(left, split), halves_bytes(right, split)) <= limits.max_binding_bytes
     if not (alike and fits and _may_gain(x, weight, out, limits)):
         return None
     left_prepacked: Lines | None = None
     if x.constant is not None:  # the weight of a convolution whose windows are one pixel
-        left_prepacked = yield from _prepacked_lines(x, depth, limits)
+        left_prepacked = yield from _prepacked_lines(x, depth, limits, split)
     prepacked: Lines | None = None
     if weight.constant is not None:
         if columns < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
             return None
         count = weight.numel // depth
-        nbytes = 16 * count * ceil_div(depth, 8)
+        nbytes = 16 * count * line_vectors(depth, split)
         halves = (yield Prepacked(weight, "int8", (nbytes,), alone)) if alone or nbytes <= MAX_PREPACKED else None
         if halves is not None:
-            prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))))
+            prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))), split)
             yield Prepack(_half_lines(weight, prepacked, columns, depth, limits, transposed=transposed))
     return Halves(
-        None if alone and _is_lines(x, depth) else left_prepacked or (yield from _scratch_of(left)),
-        prepacked or (yield from _scratch_of(right)),
+        None if alone and _is_lines(x, depth) else left_prepacked or (yield from _scratch_of(left, split)),
+        prepacked or (yield from _scratch_of(right, split)),
         left_prepacked is not None,
         prepacked is not None,
         alone and prepacked is not None,
@@ -102,24 +110,24 @@ def halves_of(
 
 
 def _prepacked_lines(
-    factor: LiveTensor, depth: int, limits: Limits
+    factor: LiveTensor, depth: int, limits: Limits, split: bool
 ) -> Generator[Prepacked | Prepack, Any, Lines | None]:
     """A constant left factor as lines of halves from load on; None where it changes, or is too large to keep twice."""
     count = factor.numel // depth
-    nbytes = 16 * count * ceil_div(depth, 8)
+    nbytes = 16 * count * line_vectors(depth, split)
     halves = (yield Prepacked(factor, "int8", (nbytes,))) if nbytes <= MAX_PREPACKED else None
     if halves is None:
         return None
-    lines = Lines(halves, (yield Prepacked(factor, "float32", (count,))))
+    lines = Lines(halves, (yield Prepacked(factor, "float32", (count,))), split)
     yield Prepack(_half_lines(factor, lines, count, depth, limits, transposed=True))
     return lines
 
 
-def _scratch_of(count: int) -> Generator[Scratch, Any, Lines]:
+def _scratch_of(count: int, split: bool) -> Generator[Scratch, Any, Lines]:
     """For a factor of so many numbers, whatever its depth is."""
-    halves: LiveTensor = yield Scratch("int8", (halves_bytes(count),))
+    halves: LiveTensor = yield Scratch("int8", (halves_bytes(count, split),))
     factors: LiveTensor = yield Scratch("float32", (most_lines(count),))
-    return Lines(halves, factors)
+    return Lines(halves, factors, split)
 
 
 def _is_lines(x: LiveTensor, depth: int) -> bool:
@@ -145,7 +153,23 @@ def _may_gain(x: AnyTensor, weight: AnyTensor, out: AnyTensor, limits: Limits) -
     Without knowing what is rows and what is depth: the three are (M K), (K N) and (M N), of a batch or of one.
     """
     sizes = prod(prod(tensor.max_shape) for tensor in (x, weight, out))
-    return sizes >= MIN_MATRIX_PRODUCTS**2 and matrix_shape(limits, weight.dtype) is not None
+    takes = matrix_shape(limits, weight.dtype) is not None or splits_floats(weight, limits)
+    return sizes >= MIN_MATRIX_PRODUCTS**2 and takes
+
+
+def splits_floats(weight: AnyTensor, limits: Limits) -> bool:
+    """Whether factors of floats are the sums of two halves, each multiplied with each."""
+    chosen = limits.split_inputs and not limits.half_inputs
+    return chosen and weight.dtype == "float32" and matrix_shape(limits, "float16") is not None
+
+
+def line_vectors(depth: int, split: bool) -> int:
+    """Vectors of eight halves that a line has.
+
+    >>> line_vectors(24, False), line_vectors(24, True)
+    (3, 8)
+    """
+    return 4 * ceil_div(depth, 16) if split else ceil_div(depth, 8)
 
 
 def most_lines(count: int) -> int:
@@ -153,8 +177,10 @@ def most_lines(count: int) -> int:
     return count // MIN_MATRIX_DEPTH
 
 
-def halves_bytes(count: int) -> int:
+def halves_bytes(count: int, split: bool = False) -> int:
     """Of lines of whole vectors, at whatever depth has most of them."""
+    if split:
+        return 64 * ceil_div(count + 15 * most_lines(count), 16)
     return 16 * ceil_div(count + 7 * most_lines(count), 8)
 
 
@@ -173,10 +199,11 @@ def matrix_product(
     batch, rows, columns, depth = (values[name] for name in ("batch", "rows", "columns", "depth"))
     if not halves.prepacked:
         yield _half_lines(weight, halves.right, columns, depth, limits, transposed=transposed)
+    split = halves.right.split
     left = None if _is_lines(x, depth) else halves.left
     if left is not None and not halves.left_prepacked:
         yield _half_lines(x, left, rows, depth, limits, transposed=True)
-    tiles, splits = product_matrix_tiles(batch, rows, columns, depth, limits)
+    tiles, splits = (split_matrix_tiles if split else product_matrix_tiles)(batch, rows, columns, depth, limits)
     other = halves.addend_of(x, out) if addend is None else addend
     read = (x, halves.right.halves) if left is None else (left.halves, halves.right.halves, left.factors)
     read = (other, halves.right.factors, *read)
@@ -186,9 +213,12 @@ def matrix_product(
     fours = halves.prepacked and columns % 4 == 0
     if splits == 1:
         at_fours = fours and (addend is None or _lies_in_fours(values))
-        yield MATRIX_TILES[form, "whole", "fours" if at_fours else "any"](out, *read, **values, **tiles, splits=1)
+        lanes = "fours" if at_fours else "any"
+        kernel = SPLIT_TILES["whole", lanes] if split else MATRIX_TILES[form, "whole", lanes]
+        yield kernel(out, *read, **values, **tiles, splits=1)
         return
-    kernel = MATRIX_TILES[form, "splits", "fours" if fours else "any"]
+    lanes = "fours" if fours else "any"
+    kernel = SPLIT_TILES["splits", lanes] if split else MATRIX_TILES[form, "splits", lanes]
     plain = {name: values[name] for name in kernel.fields if name in values}
     yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     count = batch * rows * columns
@@ -245,7 +275,7 @@ def half_lines(
     line_threads, along = min(wanted, threads), depth if transposed else columns
     fours = all(step % 4 == 0 for step in (apart.start, apart.batch, apart.row, along))
     return HALF_LINES(
-        *lines, factor, lines=count, columns=columns, depth=depth, apart=apart.lines, start=apart.start,
+        lines.halves, lines.factors, factor, lines=count, columns=columns, depth=depth, apart=apart.lines, start=apart.start,
         batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads, TRANSPOSED=transposed,
-        SCALED=factor.dtype != "float16", VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
+        SCALED=factor.dtype != "float16", SPLIT=lines.split, VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

@@ -4,7 +4,7 @@
 // common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
 // the first exists, and what is loaded for that before (early). Behind the loop the sums take the place of both factors, a
 // row of matrices of each subgroup at a time: with more memory fewer workgroups run at once.
-#choice FACTORS: halves, bytes
+#choice FACTORS: halves, bytes, split
 override LANES: u32 = 32; // of a subgroup
 override MATRIX_ROWS: u32 = 16;
 override MATRIX_COLUMNS: u32 = 16;
@@ -15,6 +15,7 @@ override BLOCKS_ACROSS: u32 = 4;
 override BLOCKS_DEEP: u32 = 2; // of a step of the depth
 override ROW_LOADS: u32 = 4; // vectors of 16 bytes that a thread stages in a step
 override COLUMN_LOADS: u32 = 4;
+override SUM_STEPS: u32 = 4; // of split factors, whose sums of matrices then go to those of threads
 override EARLY: bool = false; // kernels/composition.py: whether an epilogue is a few instructions, and has operands
 override STORE_TURNS: u32 = 8; // of a subgroup over the sums of a row of its matrices, four columns a thread
 
@@ -24,13 +25,18 @@ const OWN_COLUMNS: u32 = BLOCKS_ACROSS * MATRIX_COLUMNS;
 const TILE_ROWS: u32 = SUBGROUPS_DOWN * OWN_ROWS;
 const TILE_COLUMNS: u32 = SUBGROUPS_ACROSS * OWN_COLUMNS;
 const STEP: u32 = BLOCKS_DEEP * MATRIX_DEPTH;
-const STEP_VECTORS: u32 = STEP / PER_VECTOR; // a divisor of WG: a thread stages the same one of every row and column
+const STEP_VECTORS: u32 = PARTS * STEP / PER_VECTOR; // a divisor of WG: a thread stages the same one of every row and column
 const PITCH: u32 = STEP_VECTORS + 1; // one more, so that rows begin in different banks
 const COLUMNS_AT: u32 = TILE_ROWS * PITCH; // where the tile of columns begins
 const OWN_FOURS: u32 = OWN_COLUMNS / 4;
 const SUM_PITCH: u32 = OWN_FOURS + 2; // of a row of sums: units store two of a row to eight banks at once
 const SUMS: u32 = WG / LANES * MATRIX_ROWS * SUM_PITCH;
 
+#if FACTORS == split
+const PARTS: u32 = 2; // that a number is the sum of: see matmul/split_halves.wgsl
+#else
+const PARTS: u32 = 1;
+#endif
 #if FACTORS == bytes
 const PER_VECTOR: u32 = 16; // neighbours of the depth
 

@@ -19,9 +19,26 @@ fn staged(load: u32) -> u32 {
     return staged_line(load) * PITCH + load % STEP_VECTORS;
 }
 
+#if FACTORS == split
+const LOW_AT: u32 = 2; // vectors from a number's high part to its low one
+
+// Where the high parts of the k-th matrices of a step lie: both parts of 16 neighbours of the depth are neighbours.
+fn high_at(k: u32) -> u32 {
+    return k * MATRIX_DEPTH / 16u * 4u + k * MATRIX_DEPTH % 16u / PER_VECTOR;
+}
+
+fn sum_at(place: u32, four: u32) -> u32 {
+    let own = min(four, MATRIX_ROWS * OWN_FOURS - 1u);
+    return (place * MATRIX_ROWS + own / OWN_FOURS) * SUM_PITCH + own % OWN_FOURS;
+}
+#endif
+
 // The tile from a row and a column on, and its steps of the depth: a split may have none.
 fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
 #include common/matrix_sums
+#if FACTORS == split
+#include common/split_totals
+#endif
     let first = depth_at(min(first_step, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
 #unroll i < ROW_LOADS
     let row_start_$i = row_start(min(first_row + staged_line(thread + $iu * WG), params.rows - 1u));
@@ -46,8 +63,16 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #unroll i < COLUMN_LOADS
         next_column_$i = column_vector(column_start_$i, ahead);
 #endunroll
+#if FACTORS == split
+#include common/split_step
+        workgroupBarrier();
+#include common/split_sums
+    }
+#include common/split_store
+#else
 #include common/matrix_step
         workgroupBarrier();
     }
 #include common/matrix_store
+#endif
 }

@@ -11,6 +11,7 @@ override WG: u32 = 256;
 override LINE_THREADS: u32 = 32;
 override TRANSPOSED: bool = true; // whether lines lie along the depth: a left factor, or a right one [N, K]
 override SCALED: bool = true;
+override SPLIT: bool = false; // whether a number is the sum of two halves: see quantization/split_halves.wgsl
 
 const UNITS: u32 = WG / LINE_THREADS; // lines, or fours of columns, of a workgroup
 
@@ -30,11 +31,32 @@ struct Params {
 
 #include matmul/right
 #include quantization/half_exponent
+#include quantization/split_halves
 #include quantization/largest
 
 // Where a line is written.
 fn written(line: u32) -> u32 {
     return line / params.columns * params.apart + line % params.columns;
+}
+
+// Eights of a line that are written: where numbers are split, both parts of two eights are neighbours.
+fn line_eights() -> u32 {
+    if (SPLIT) {
+        return (params.depth + 15u) / 16u * 2u;
+    }
+    return (params.depth + 7u) / 8u;
+}
+
+fn put_eight(line: u32, eight: u32, first: vec4<f32>, second: vec4<f32>, inverse: f32) {
+    if (SPLIT) {
+        let place = line * line_eights() * 2u + eight / 2u * 4u + eight % 2u;
+        let one = split_four(first, inverse);
+        let other = split_four(second, inverse);
+        halves[place] = vec4<u32>(one.high, other.high);
+        halves[place + 2u] = vec4<u32>(one.low, other.low);
+    } else {
+        halves[line * line_eights() + eight] = eight_halves(first * inverse, second * inverse);
+    }
 }
 
 // Four neighbours of a line along the depth; those behind its end are zeros.
@@ -51,7 +73,7 @@ fn half_line(thread: u32, index: u32) {
     if (SCALED) {
         var most = vec4<f32>();
         for (var k = own * 4u; k < params.depth; k += LINE_THREADS * 4u) {
-            most = max(most, abs(four_of_line(line, k)));
+            most = max(most, sizes_of(four_of_line(line, k)));
         }
         scale = half_scale(largest_of_four(largest(thread, own, LINE_THREADS, 1u, most)));
     }
@@ -61,11 +83,9 @@ fn half_line(thread: u32, index: u32) {
     if (own == 0u) {
         factors[written(line)] = scale.factor;
     }
-    let eights = (params.depth + 7u) / 8u;
+    let eights = line_eights();
     for (var i = own; i < eights; i += LINE_THREADS) {
-        halves[written(line) * eights + i] = eight_halves(
-            four_of_line(line, i * 8u) * scale.inverse, four_of_line(line, i * 8u + 4u) * scale.inverse,
-        );
+        put_eight(written(line), i, four_of_line(line, i * 8u), four_of_line(line, i * 8u + 4u), scale.inverse);
     }
 }
 // Four columns of a right factor [K, N] at a place of the depth; those that do not exist are zeros.
@@ -89,7 +109,7 @@ fn half_columns(thread: u32, index: u32) {
     if (SCALED) {
         var most = vec4<f32>();
         for (var k = own; k < params.depth; k += LINE_THREADS) {
-            most = max(most, abs(four_columns(start, column, k)));
+            most = max(most, sizes_of(four_columns(start, column, k)));
         }
         let each = largest(thread, own, LINE_THREADS, UNITS, most);
         scales[0] = half_scale(each.x);
@@ -101,7 +121,7 @@ fn half_columns(thread: u32, index: u32) {
         return;
     }
     let line = four / per_factor * params.apart + column;
-    let eights = (params.depth + 7u) / 8u;
+    let eights = line_eights();
     let existing = min(4u, params.columns - column);
     if (own == 0u) {
         for (var i = 0u; i < existing; i++) {
@@ -119,7 +139,7 @@ fn half_columns(thread: u32, index: u32) {
             four_columns(start, column, k + 6u), four_columns(start, column, k + 7u),
         ));
         for (var i = 0u; i < existing; i++) {
-            halves[(line + i) * eights + eight] = eight_halves(low[i] * scales[i].inverse, high[i] * scales[i].inverse);
+            put_eight(line + i, eight, low[i], high[i], scales[i].inverse);
         }
     }
 }

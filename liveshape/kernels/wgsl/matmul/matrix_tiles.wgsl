@@ -65,7 +65,11 @@ struct Params {
 #include common/matrix_grid
 
 fn depth_vectors() -> u32 {
+#if FACTORS == split
+    return (params.depth + 15u) / 16u * 4u;
+#else
     return (params.depth + 7u) / 8u;
+#endif
 }
 
 fn row_line(row: u32) -> u32 {

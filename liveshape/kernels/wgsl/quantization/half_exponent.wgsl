@@ -8,10 +8,10 @@ struct HalfScale {
 fn half_scale(largest: f32) -> HalfScale {
     let exponent = (bitcast<u32>(largest) >> 23u) & 255u;
     // Zeros stay zeros; infinities and what is no number stay what they are.
-    if (exponent < 16u || exponent == 255u) {
+    if (exponent == 255u) {
         return HalfScale(1.0, 1.0);
     }
-    let lowered = exponent - 14u;
+    let lowered = max(exponent, 15u) - 14u; // of the smallest both are floats
     return HalfScale(bitcast<f32>(lowered << 23u), bitcast<f32>((254u - lowered) << 23u));
 }
 

@@ -1,0 +1,17 @@
+#unroll i < BLOCKS_DOWN
+#unroll j < BLOCKS_ACROSS
+    subgroupMatrixStore<row_major>(
+        &tile, place * MATRIX_ROWS * SUM_PITCH + $ju * MATRIX_COLUMNS / 4u, sum_$i_$j, SUM_PITCH,
+    );
+#endunroll
+#if SUM_STEPS
+    workgroupBarrier();
+#unroll n < STORE_TURNS
+    if (lane + $nu * LANES < MATRIX_ROWS * OWN_FOURS) {
+        let at_$n = sum_at(place, lane + $nu * LANES);
+        tile[at_$n] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(tile[at_$n]) + total_$i_$n);
+    }
+#endunroll
+#endif
+    store_matrices(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across);
+#endunroll
