@@ -154,10 +154,12 @@ def split_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: 
     """Tiles of a product of floats that are split."""
     large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
     if limits.has_many_threads and rows > SMALL_TILE and large >= LARGE_PRODUCT_TILES:
-        return tile_constants(LARGE_TILE, LARGE_TILE, 16, limits, parts=2) | {"groups": large}, 1
+        tiles = tile_constants(LARGE_TILE, LARGE_TILE, 16, limits, parts=2, wide=True)
+        return tiles | {"groups": large, "SUM_STEPS": 8}, 1
     count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
     splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))
-    return tile_constants(LOW_TILE, SMALL_TILE, MATRIX_STEP, limits, parts=2) | {"groups": count * splits}, splits
+    tiles = tile_constants(LOW_TILE, SMALL_TILE, MATRIX_STEP, limits, parts=2)
+    return tiles | {"groups": count * splits, "SUM_STEPS": 4}, splits
 
 
 def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
@@ -192,7 +194,14 @@ def _below(size: int) -> int:
 
 
 def tile_constants(
-    down: int, across: int, step: int, limits: Limits, dtype: str = "float16", parts: int = 1
+    down: int,
+    across: int,
+    step: int,
+    limits: Limits,
+    dtype: str = "float16",
+    *,
+    parts: int = 1,
+    wide: bool = False,
 ) -> dict[str, Any]:
     """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time.
 
@@ -202,7 +211,9 @@ def tile_constants(
     assert shape is not None
     step_bytes = step * ITEM_BYTES["float16"]
     lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
-    threads, subgroups_down = matrix_threads(limits), 1
+    if wide and 2 * matrix_threads(limits) <= limits.max_invocations:
+        subgroups *= 2
+    threads, subgroups_down = subgroups * lanes, 1
     # Blocks of a subgroup are as square as can be, since it loads as many matrices as they have rows and columns.
     while subgroups_down < subgroups and down // subgroups_down > 2 * across // (subgroups // subgroups_down):
         subgroups_down *= 2
