@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from liveshape.device.fast_matrices import are_fast
 from liveshape.device.library import Library
 from liveshape.device.protocol import Adapter
 from liveshape.device.required import HALF, LIMIT_NAMES
@@ -67,10 +68,11 @@ def describe(library: Library, index: int, adapter: Any) -> Adapter:
 
     Example: `describe(LIBRARY, 0, usable_adapters(LIBRARY)[0]).software`.
     """
-    info, limits = adapter.info, adapter.limits
+    info, limits, matrices = adapter.info, adapter.limits, library.matrices(adapter)
+    name = info["device"] or info["description"] or "unknown"
     return Adapter(
         index=index,
-        name=info["device"] or info["description"] or "unknown",
+        name=name,
         kind=info["adapter_type"],
         backend=info["backend_type"],
         driver=info["description"],
@@ -79,5 +81,6 @@ def describe(library: Library, index: int, adapter: Any) -> Adapter:
         max_buffer_bytes=limits[LIMIT_NAMES["max_buffer_bytes"]],
         max_binding_bytes=limits[LIMIT_NAMES["max_binding_bytes"]],
         library=library.name,
-        matrices=library.matrices(adapter),
+        matrices=matrices,
+        fast_matrices=are_fast(name, matrices),
     )

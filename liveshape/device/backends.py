@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from liveshape.device.failure import check_process
 from liveshape.device.protocol import Adapter, Device, Offer
 from liveshape.errors import DeviceError, InputError, NoAdapterError
-from liveshape.graph.limits import Limits
+from liveshape.graph.limits import Limits, MatrixUse
 
 _LOG = logging.getLogger("liveshape")
 _NO_ADAPTER = (
@@ -27,16 +27,17 @@ _NO_ADAPTER = (
 
 
 Backend = Callable[[], Sequence[Offer]]
-Matrices = Callable[[], bool]  # whether what runs on a device takes its matrix units
+
+MatrixUses = Callable[[], MatrixUse]  # of what runs on a device, asked only where it decides
 
 
-def always() -> bool:
-    """Whether work takes matrix units, where nobody knows: yes.
+def unknown_use() -> MatrixUse:
+    """What work takes matrix units for, where nobody knows.
 
-    >>> always()
-    True
+    >>> unknown_use()
+    <MatrixUse.PRODUCTS: 2>
     """
-    return True
+    return MatrixUse.PRODUCTS
 
 
 def _wgpu() -> Sequence[Offer]:
@@ -75,10 +76,10 @@ def register(name: str, backend: Backend) -> None:
     _backends[name] = backend
 
 
-def default_backend(asked: str | int | None = None, matrices: Matrices = always) -> str:
+def default_backend(asked: str | int | None = None, matrices: MatrixUses = unknown_use) -> str:
     """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else the GPU of the page that Python runs in,
     else Dawn where it is installed and opens the matrix units of that device, else wgpu; that, too, for work that takes
-    no `matrices`, since decode is faster there. Whether it does is asked only where both are possible.
+    no `matrices`, since decode is faster there. What it takes them for is asked only where both are possible.
 
     >>> default_backend()  # doctest: +SKIP
     'wgpu'
@@ -87,12 +88,14 @@ def default_backend(asked: str | int | None = None, matrices: Matrices = always)
     if named or importlib.util.find_spec("wgpudawn") is None:
         return named or "wgpu"
     try:
-        if not matrices():
+        use = matrices()
+        if use is MatrixUse.NOTHING:
             return "wgpu"
         # wgpu is not asked: where Dawn opens the device, that takes 0.5 s of a load (H200), and Dawn's list 0.1.
         adapters = _dawn_adapters()
         adapter = adapters[choose_adapter(asked, adapters)]
-        return "dawn" if adapter.matrices and not adapter.software else "wgpu"
+        gains = adapter.fast_matrices if use is MatrixUse.FLOAT32 else bool(adapter.matrices)
+        return "dawn" if gains and not adapter.software else "wgpu"
     except DeviceError as error:  # another series of it, no driver that it takes, or no such adapter
         _LOG.info("Dawn is installed and not used: %s", error)
         return "wgpu"
@@ -131,7 +134,7 @@ def name_backend(choice: Device | str | int | None, backend: str) -> str:
 
 
 def choose_backend(
-    choice: str | int | None = None, backend: str | None = None, matrices: Matrices = always
+    choice: str | int | None = None, backend: str | None = None, matrices: MatrixUses = unknown_use
 ) -> tuple[str, str | int | None]:
     """The backend to open, and what was asked of its device: by the caller, else by LIVESHAPE_DEVICE.
 
@@ -177,7 +180,7 @@ def open_device(
     backend: str | None = None,
     limits: Limits | None = None,
     *,
-    matrices: Matrices = always,
+    matrices: MatrixUses = unknown_use,
 ) -> Device:
     """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default. `dawn:nvidia`
     names the backend, too. Work that takes no `matrices` is no reason to choose a backend for its matrix units.

@@ -35,6 +35,7 @@ class Adapter:
     max_binding_bytes: int
     library: str = "wgpu"  # by which it is reached
     matrices: tuple[MatrixShape, ...] = ()  # of its matrix units, as far as the library opens them
+    fast_matrices: bool = False  # whether float32 products gain by these: see fast_matrices.py
 
 
 @dataclass(frozen=True)

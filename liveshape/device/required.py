@@ -41,7 +41,12 @@ def required_features(library: Library, adapter: Any, subgroups: bool) -> list[s
 
 
 def granted_limits(
-    device: Any, software: bool, subgroup: int, matrices: tuple[MatrixShape, ...] = (), cuts_loops: bool = False
+    device: Any,
+    software: bool,
+    subgroup: int,
+    matrices: tuple[MatrixShape, ...] = (),
+    cuts_loops: bool = False,
+    fast_matrices: bool = False,
 ) -> Limits:
     """Limits of an open device, lowered where larger does not pay on a software adapter.
 
@@ -59,6 +64,7 @@ def granted_limits(
         subgroup=subgroup,
         max_cooperating_threads=cooperating,
         matrices=matrices,
+        fast_matrices=fast_matrices,
         lanes=lanes,
         cuts_loops=cuts_loops,
     )

@@ -56,7 +56,9 @@ class WebGpuDevice:
             least = LEAST_LANES if software else LEAST_SUBGROUP
             lanes = subgroup_size(library, self._device, adapter.info, least) if library.subgroups in features else 0
             cuts_loops = software and max_turns(library, self._device) is not None
-            limits = granted_limits(self._device, software, lanes, self.adapter.matrices, cuts_loops)
+            limits = granted_limits(
+                self._device, software, lanes, self.adapter.matrices, cuts_loops, self.adapter.fast_matrices
+            )
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"

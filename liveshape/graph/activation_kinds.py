@@ -40,6 +40,4 @@ def with_rounding(limits: Limits, activations: str) -> Limits:
     >>> with_rounding(Limits(), "float16").half_inputs, with_rounding(Limits(), "int8").half_inputs
     (True, False)
     """
-    if activations == FLOAT32:
-        return replace(limits, split_inputs=True)
     return replace(limits, half_inputs=True) if activations == FLOAT16 else limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 # Turns of all loops of a thread together, those of loops inside of loops counted: llvmpipe of Mesa 22 ends every loop
 # of a thread after 65,535 of them, in silence. A loop of a branch that is not taken counts as one there.
@@ -26,6 +27,14 @@ class MatrixShape:
     k: int
 
 
+class MatrixUse(Enum):
+    """What a program takes matrix units for."""
+
+    NOTHING = 0
+    FLOAT32 = 1  # products of numbers that are split, which pays where matrix units are fast
+    PRODUCTS = 2  # of halves or bytes
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a device allows; the defaults are what every WebGPU device must offer, so planning needs no GPU."""
@@ -42,13 +51,13 @@ class Limits:
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
     lanes: int = 0  # of a subgroup whose shuffles serve where threads are few, and nowhere else; 0 where there are none
     matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; none where it has none
+    fast_matrices: bool = False  # whether three products of halves by these take less than one of float32 by threads
     max_turns: int = MAX_TURNS  # beyond which an operator goes in stages
     cuts_loops: bool = False  # whether its driver ends loops that make twice as many
     # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it; and
     # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
     one_order: bool = False
     half_inputs: bool = False
-    split_inputs: bool = False
 
     @property
     def has_many_threads(self) -> bool:

@@ -158,9 +158,9 @@ def _may_gain(x: AnyTensor, weight: AnyTensor, out: AnyTensor, limits: Limits) -
 
 
 def splits_floats(weight: AnyTensor, limits: Limits) -> bool:
-    """Whether factors of floats are the sums of two halves, each multiplied with each."""
-    chosen = limits.split_inputs and not limits.half_inputs
-    return chosen and weight.dtype == "float32" and matrix_shape(limits, "float16") is not None
+    """Whether float32 factors are the sums of two halves each, of whose four products three are summed."""
+    exact = limits.fast_matrices and not limits.half_inputs
+    return exact and weight.dtype == "float32" and matrix_shape(limits, "float16") is not None
 
 
 def line_vectors(depth: int, split: bool) -> int:

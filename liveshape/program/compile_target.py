@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from liveshape.graph.activation_kinds import AUTO, FLOAT32, INT8, check_activations, resolve_activations, with_rounding
+from liveshape.graph.limits import MatrixUse
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -47,7 +48,7 @@ class CompileTarget:
             self._choice = name_backend(device, backend)
         self._opened: Device | None = None
         self._expected: PteFile | None = None
-        self._matrices = activations != INT8
+        self._matrices = _use_of(activations)
 
     def of_one_program(self) -> CompileTarget:
         """The same choices, for one program: where nobody named a device, each takes the backend that is faster for it.
@@ -55,7 +56,7 @@ class CompileTarget:
         Example: `load_program(runtime.of_one_program(), "model.pte")`.
         """
         made = copy(self)
-        made._opened, made._expected, made._matrices = None, None, self._asked != INT8
+        made._opened, made._expected, made._matrices = None, None, _use_of(self._asked)
         return made
 
     def expect(self, file: PteFile | None) -> None:
@@ -72,18 +73,20 @@ class CompileTarget:
             if self._choice is None or isinstance(self._choice, (str, int)):
                 from liveshape.device.backends import open_device
 
-                self._opened = open_device(self._choice, matrices=self._takes_matrices)
+                self._opened = open_device(self._choice, matrices=self._matrix_use)
                 self._expected = None
             else:
                 self._opened = self._choice
         return self._opened
 
-    def _takes_matrices(self) -> bool:
-        """Whether matrix units serve the kind of activations; of float32 they serve programs of float16 and int8."""
+    def _matrix_use(self) -> MatrixUse:
+        """What matrix units serve: a kind of activations; of float32, what a program multiplies."""
         if self._asked == FLOAT32 and self._expected is not None:
-            from liveshape.program.matrix_use import multiplies_matrices
+            from liveshape.program.matrix_use import matrix_use
 
-            self._matrices = multiplies_matrices(self._expected)
+            self._matrices = matrix_use(self._expected)
+            if self.deterministic and self._matrices is MatrixUse.FLOAT32:
+                self._matrices = MatrixUse.NOTHING
         return self._matrices
 
     @property
@@ -96,3 +99,8 @@ class CompileTarget:
         """What the device allows, with the rounding of inputs and the order of sums that were chosen."""
         limits = with_rounding(self.device.limits, self.activations)
         return replace(limits, one_order=True) if self.deterministic else limits
+
+
+def _use_of(activations: str) -> MatrixUse:
+    """What a kind of activations takes matrix units for, whatever the program."""
+    return MatrixUse.NOTHING if activations == INT8 else MatrixUse.PRODUCTS

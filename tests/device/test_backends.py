@@ -14,7 +14,7 @@ from liveshape.device.backends import list_adapters, open_device, register
 from liveshape.device.protocol import Offer
 from liveshape.errors import InputError, NoAdapterError
 from liveshape.graph import Limits
-from liveshape.graph.limits import MatrixShape
+from liveshape.graph.limits import MatrixShape, MatrixUse
 from tests.support.chains import Chain, executor_of
 from tests.support.paper import PaperDevice
 
@@ -97,8 +97,12 @@ def test_what_takes_no_matrices_is_not_given_to_dawn_for_them(monkeypatch: pytes
     monkeypatch.delenv("LIVESHAPE_BACKEND", raising=False)
     monkeypatch.delenv("LIVESHAPE_DEVICE", raising=False)
     monkeypatch.setattr(backends, "_dawn_adapters", lambda: [offered])
-    assert (backends.default_backend(), backends.default_backend(matrices=lambda: False)) == ("dawn", "wgpu")
+    uses = (MatrixUse.NOTHING, MatrixUse.FLOAT32, MatrixUse.PRODUCTS)
+    assert [backends.default_backend(matrices=lambda use=use: use) for use in uses] == ["wgpu", "wgpu", "dawn"]
+    assert backends.default_backend() == "dawn"
+    monkeypatch.setattr(backends, "_dawn_adapters", lambda: [replace(offered, fast_matrices=True)])
+    assert backends.default_backend(matrices=lambda: MatrixUse.FLOAT32) == "dawn"
     monkeypatch.setattr(backends, "_dawn_adapters", lambda: [replace(offered, software=True)])
     assert backends.default_backend() == "wgpu"
     monkeypatch.setenv("LIVESHAPE_BACKEND", "dawn")
-    assert backends.default_backend(matrices=lambda: False) == "dawn"
+    assert backends.default_backend(matrices=lambda: MatrixUse.NOTHING) == "dawn"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from liveshape.device import backends
-from liveshape.graph.limits import MatrixShape
+from liveshape.graph.limits import MatrixShape, MatrixUse
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.files import open_file
-from liveshape.program.matrix_use import multiplies_matrices
+from liveshape.program.matrix_use import matrix_use
 from liveshape.program.program import load_program
 from liveshape.runtime import Runtime
 from liveshape.shipped import shipped_model
@@ -63,7 +63,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(("name", "expected"), MULTIPLIED.items())
 def test_float16_and_int8_values_are_found_and_weights_are_not(name: str, expected: bool) -> None:
     with open_file(recorded(name)) as file:
-        assert multiplies_matrices(file) is expected
+        assert matrix_use(file) is (MatrixUse.PRODUCTS if expected else MatrixUse.NOTHING)
 
 
 @pytest.mark.parametrize(("name", "expected"), MULTIPLIED.items())
@@ -110,7 +110,7 @@ def test_a_delegate_that_cannot_be_read_is_left_to_lowering() -> None:
         for plan in file.plans:
             for delegate in plan.delegates:
                 object.__setattr__(delegate, "blob", memoryview(b"no graph"))
-        assert not multiplies_matrices(file)
+        assert matrix_use(file) is MatrixUse.NOTHING
 
 
 def test_a_file_that_another_thread_closes_decides_nothing() -> None:
@@ -118,4 +118,4 @@ def test_a_file_that_another_thread_closes_decides_nothing() -> None:
     for plan in file.plans:
         for delegate in plan.delegates:
             delegate.blob.release()
-    assert not multiplies_matrices(file)
+    assert matrix_use(file) is MatrixUse.NOTHING

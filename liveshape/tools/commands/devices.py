@@ -12,7 +12,7 @@ from liveshape.device.backends import backend_names, choose_adapter, choose_back
 from liveshape.device.protocol import Adapter
 from liveshape.driver_folder import driver_folders, named_drivers
 from liveshape.errors import NoAdapterError
-from liveshape.graph.limits import MatrixShape
+from liveshape.graph.limits import MatrixShape, MatrixUse
 from liveshape.tools.console import print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.driver_packages import STEPS, install
 from liveshape.tools.measuring.rates import MEASURED, Rates, rates_of
@@ -140,7 +140,7 @@ def _all_adapters() -> tuple[list[Adapter], str]:
 
 def _otherwise(device: str | None, backend: str) -> str:
     """The backend of programs that take no matrix units, where it is another."""
-    plain, _ = choose_backend(device, matrices=lambda: False)
+    plain, _ = choose_backend(device, matrices=lambda: MatrixUse.NOTHING)
     return "" if plain == backend else f", or through {plain} for a program that takes no matrix units"
 
 

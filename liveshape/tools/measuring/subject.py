@@ -17,6 +17,7 @@ from liveshape.export.runnable import Conversion
 from liveshape.export.sources.hub import is_hub_name
 from liveshape.export.sources.opening import runs_as_it_is
 from liveshape.graph.activation_kinds import AUTO, FLOAT16
+from liveshape.graph.limits import MatrixUse
 from liveshape.llm.engine.engine import Engine
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.language_model import LanguageModel
@@ -181,7 +182,8 @@ class Subject:
         Example: `Subject(shape="1b", activations="float16").device("nvidia")`.
         """
         if self.shape is not None:
-            return open_device(choice, matrices=lambda: self.activations in (FLOAT16, AUTO))
+            rounds = self.activations in (FLOAT16, AUTO)
+            return open_device(choice, matrices=lambda: MatrixUse.PRODUCTS if rounds else MatrixUse.NOTHING)
         target = CompileTarget(choice, activations=self.activations)
         with load_program(target, program_file(self.folder)):
             return target.device
