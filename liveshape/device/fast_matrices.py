@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from liveshape.graph.limits import MatrixShape
 
 # Products of halves with sums in float32 are 8 times as fast as float32 or more, by NVIDIA's data sheets: V100 125 and
-# 15.7 Tflop/s, T4 65 and 8.1, A30 165 and 10.3, A100 312 and 19.5, H100 and H200 989 and 67, B200 2,250 and 75. Measured
-# on the H200 alone. GeForce, L4, L40 and A10 have a ratio of 2 to 4: nothing is gained there.
+# 15.7 Tflop/s, T4 65 and 8.1, A30 165 and 10.3, A100 312 and 19.5, H100 and H200 989 and 67, B200 2,250 and 75. H200s
+# were measured. GeForce, L4, L40 and A10 have a ratio of 2 to 4: nothing is gained there.
 _FAST = re.compile(r"\b(?:V100|T4|A30|A100|A800|G?H100|G?H200|H800|G?B[123]00)\b", re.ASCII)
 
 

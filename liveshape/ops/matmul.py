@@ -19,6 +19,7 @@ from liveshape.ops.product_tiles import register_tile, split_k, split_sums, take
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
+from liveshape.ops.split_factors import gains_by_splitting
 from liveshape.ops.stages import ALL_UNITS
 
 Steps = Generator[Dispatch | Scratch | Prepacked | Prepack | GetLimits, Any, None]
@@ -54,6 +55,7 @@ class ProductsByDepth(NamedTuple):
 
 FLOATS = ProductsByDepth.of_weight("floats")
 HALVES = ProductsByDepth.of_weight("halves")
+SPLIT = ProductsByDepth.of_weight("split")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 FEWEST_ROWS = 2  # up to here where low tiles share a depth: 4 rows of 4,096 x 4,096 floats take 42 us, not 60 (H200)
@@ -167,7 +169,8 @@ def routed_product(
         return
     stored, absent = weight, x
     if halves is not None and halves.alone:
-        stored, transposed, kernels, scales = halves.right.halves, True, HALVES, (halves.right.factors,)
+        kernels = SPLIT if halves.right.split else HALVES
+        stored, transposed, scales = halves.right.halves, True, (halves.right.factors,)
         absent = halves.addend_of(x, out)
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
     tensors = (out, x, absent if addend is None else addend, stored, *scales)
@@ -185,6 +188,8 @@ def routed_product(
 def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int) -> bool:
     """Whether matrix units multiply. Where the right factor is halves anyway they do so for fewer rows, too: 8 rows of
     768 x 3,072 take as long as 16, and tiles of threads four times that."""
+    if halves.right.split:
+        return gains_by_splitting(batch, rows, columns, depth)
     if halves.alone and rows > FEW_ROWS:
         rows = max(rows, MIN_MATRIX_SIZE)
     return gains_by_matrices(batch, rows, columns, depth)
@@ -192,7 +197,7 @@ def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int
 
 def _is_few(rows: int, limits: Limits, kernels: ProductsByDepth) -> bool:
     """Whether rows are few. Tiles of every height sum alike, so that they serve all rows where sums have one order."""
-    most = FEWEST_ROWS if kernels is FLOATS and takes_register_tiles(limits) else FEW_ROWS
+    most = FEWEST_ROWS if kernels is not HALVES and takes_register_tiles(limits) else FEW_ROWS
     return rows <= most and not limits.one_order
 
 

@@ -150,18 +150,6 @@ def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits
     return tile_constants(LOW_TILE, SMALL_TILE, step, limits) | {"groups": count * splits}, splits
 
 
-def split_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
-    """Tiles of a product of floats that are split."""
-    large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
-    if limits.has_many_threads and rows > SMALL_TILE and large >= LARGE_PRODUCT_TILES:
-        tiles = tile_constants(LARGE_TILE, LARGE_TILE, 16, limits, parts=2, wide=True)
-        return tiles | {"groups": large, "SUM_STEPS": 8}, 1
-    count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
-    splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))
-    tiles = tile_constants(LOW_TILE, SMALL_TILE, MATRIX_STEP, limits, parts=2)
-    return tiles | {"groups": count * splits, "SUM_STEPS": 4}, splits
-
-
 def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
     """Whether a product of floats is large enough for matrix units.
 
@@ -170,7 +158,7 @@ def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
     """
     if min(rows, columns) < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
         return False
-    return _below(batch) * _below(rows) * _below(columns) * _below(depth) >= MIN_MATRIX_PRODUCTS
+    return power_below(batch) * power_below(rows) * power_below(columns) * power_below(depth) >= MIN_MATRIX_PRODUCTS
 
 
 def byte_matrix_tiles(rows: int, columns: int, depth: int, limits: Limits) -> dict[str, Any] | None:
@@ -188,7 +176,7 @@ def halving_threads(limits: Limits) -> int:
     return 1 << min(limits.max_invocations, HALVES_THREADS).bit_length() - 1
 
 
-def _below(size: int) -> int:
+def power_below(size: int) -> int:
     """The power of two below a size; of one it is one."""
     return 1 << (size - 1).bit_length() >> 1 if size > 1 else size
 
@@ -201,19 +189,16 @@ def tile_constants(
     dtype: str = "float16",
     *,
     parts: int = 1,
-    wide: bool = False,
 ) -> dict[str, Any]:
     """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time.
 
-    A `step` counts halves: of bytes it has twice as many.
+    A `step` counts halves: of bytes it has twice as many. A number is so many `parts`: see split_factors.py.
     """
     shape = matrix_shape(limits, dtype)
     assert shape is not None
     step_bytes = step * ITEM_BYTES["float16"]
     lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
-    if wide and 2 * matrix_threads(limits) <= limits.max_invocations:
-        subgroups *= 2
-    threads, subgroups_down = subgroups * lanes, 1
+    threads, subgroups_down = matrix_threads(limits), 1
     # Blocks of a subgroup are as square as can be, since it loads as many matrices as they have rows and columns.
     while subgroups_down < subgroups and down // subgroups_down > 2 * across // (subgroups // subgroups_down):
         subgroups_down *= 2

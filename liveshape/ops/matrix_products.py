@@ -15,6 +15,7 @@ from liveshape.graph.elements import prod, storage_bytes
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Prepack, Prepacked, Scratch
+from liveshape.ops import split_factors
 from liveshape.ops.matrix_heuristics import (
     MAX_FLOAT_SPLITS,
     MAX_MATRIX_SUMS,
@@ -24,9 +25,16 @@ from liveshape.ops.matrix_heuristics import (
     halving_threads,
     matrix_shape,
     product_matrix_tiles,
-    split_matrix_tiles,
 )
 from liveshape.ops.shapes import ceil_div
+from liveshape.ops.split_factors import (
+    BLOCK,
+    may_gain_by_splitting,
+    split_bytes,
+    split_tiles,
+    split_vectors,
+    splits_floats,
+)
 
 HALF_LINES = Kernel.load("matmul/half_lines")
 MATRIX_TILES = {
@@ -79,11 +87,12 @@ def halves_of(
     x: LiveTensor, weight: LiveTensor, out: LiveTensor, columns: int, depth: int, limits: Limits, *, transposed: bool
 ) -> Generator[Scratch | Prepacked | Prepack, Any, Halves | None]:
     """Memory for a product that takes matrix units at some of its live sizes; None where it never does."""
-    split = splits_floats(weight, limits)
-    alone = not split and is_halves_alone(x, weight, out, columns, depth, limits)
-    alike = x.dtype == weight.dtype == out.dtype or (alone and x.dtype == "float16" and weight.dtype == out.dtype)
+    split = splits_floats(weight.dtype, limits)
+    alone = is_halves_alone(x, weight, out, columns, depth, limits)
+    widened = alone and not split and x.dtype == "float16"
+    alike = weight.dtype == out.dtype and (x.dtype == weight.dtype or widened)
     left, right = prod(x.max_shape), prod(weight.max_shape)
-    fits = max(halves_bytes(left, split), halves_bytes(right, split)) <= limits.max_binding_bytes
+    fits = max(_bytes_of(left, split), _bytes_of(right, split)) <= limits.max_binding_bytes
     if not (alike and fits and _may_gain(x, weight, out, limits)):
         return None
     left_prepacked: Lines | None = None
@@ -91,10 +100,10 @@ def halves_of(
         left_prepacked = yield from _prepacked_lines(x, depth, limits, split)
     prepacked: Lines | None = None
     if weight.constant is not None:
-        if columns < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
+        if not _is_large(weight, out, columns, depth, limits):
             return None
         count = weight.numel // depth
-        nbytes = 16 * count * line_vectors(depth, split)
+        nbytes = 16 * count * _line_vectors(depth, split)
         halves = (yield Prepacked(weight, "int8", (nbytes,), alone)) if alone or nbytes <= MAX_PREPACKED else None
         if halves is not None:
             prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))), split)
@@ -114,7 +123,7 @@ def _prepacked_lines(
 ) -> Generator[Prepacked | Prepack, Any, Lines | None]:
     """A constant left factor as lines of halves from load on; None where it changes, or is too large to keep twice."""
     count = factor.numel // depth
-    nbytes = 16 * count * line_vectors(depth, split)
+    nbytes = 16 * count * _line_vectors(depth, split)
     halves = (yield Prepacked(factor, "int8", (nbytes,))) if nbytes <= MAX_PREPACKED else None
     if halves is None:
         return None
@@ -123,9 +132,13 @@ def _prepacked_lines(
     return lines
 
 
+def _bytes_of(count: int, split: bool) -> int:
+    return split_bytes(count) if split else halves_bytes(count)
+
+
 def _scratch_of(count: int, split: bool) -> Generator[Scratch, Any, Lines]:
     """For a factor of so many numbers, whatever its depth is."""
-    halves: LiveTensor = yield Scratch("int8", (halves_bytes(count, split),))
+    halves: LiveTensor = yield Scratch("int8", (_bytes_of(count, split),))
     factors: LiveTensor = yield Scratch("float32", (most_lines(count),))
     return Lines(halves, factors, split)
 
@@ -138,13 +151,21 @@ def _is_lines(x: LiveTensor, depth: int) -> bool:
 def is_halves_alone(x: AnyTensor, weight: AnyTensor, out: AnyTensor, columns: int, depth: int, limits: Limits) -> bool:
     """Whether all kernels of a product read a constant weight as halves, so that it is on the device as nothing else.
 
-    All of these take a left factor of float16 as well, beside a weight and a result of float32.
+    All of these take a left factor of float16 as well, beside a weight and a result of float32 that is not split.
     """
     nbytes = storage_bytes(weight.dtype, columns * depth, limits.half)
-    whole = prod(weight.max_shape) == columns * depth and depth % 8 == 0 and nbytes <= MAX_SOURCE
-    large = columns >= MIN_MATRIX_SIZE and depth >= MIN_MATRIX_DEPTH and _may_gain(x, weight, out, limits)
+    unit = BLOCK if splits_floats(weight.dtype, limits) else 8
+    whole = prod(weight.max_shape) == columns * depth and depth % unit == 0 and nbytes <= MAX_SOURCE
+    large = _is_large(weight, out, columns, depth, limits) and _may_gain(x, weight, out, limits)
     fits = nbytes <= min(limits.max_binding_bytes, limits.max_buffer_bytes)
     return weight.constant is not None and large and whole and fits
+
+
+def _is_large(weight: AnyTensor, out: AnyTensor, columns: int, depth: int, limits: Limits) -> bool:
+    """Whether a constant weight is large enough for matrix units, and split ones have enough rows at their bound."""
+    if splits_floats(weight.dtype, limits):
+        return may_gain_by_splitting(prod(out.max_shape) // max(columns, 1), columns, depth)
+    return columns >= MIN_MATRIX_SIZE and depth >= MIN_MATRIX_DEPTH
 
 
 def _may_gain(x: AnyTensor, weight: AnyTensor, out: AnyTensor, limits: Limits) -> bool:
@@ -153,23 +174,14 @@ def _may_gain(x: AnyTensor, weight: AnyTensor, out: AnyTensor, limits: Limits) -
     Without knowing what is rows and what is depth: the three are (M K), (K N) and (M N), of a batch or of one.
     """
     sizes = prod(prod(tensor.max_shape) for tensor in (x, weight, out))
-    takes = matrix_shape(limits, weight.dtype) is not None or splits_floats(weight, limits)
-    return sizes >= MIN_MATRIX_PRODUCTS**2 and takes
+    if splits_floats(weight.dtype, limits):
+        return sizes >= split_factors.MIN_SPLIT_PRODUCTS**2
+    return sizes >= MIN_MATRIX_PRODUCTS**2 and matrix_shape(limits, weight.dtype) is not None
 
 
-def splits_floats(weight: AnyTensor, limits: Limits) -> bool:
-    """Whether float32 factors are the sums of two halves each, of whose four products three are summed."""
-    exact = limits.fast_matrices and not limits.half_inputs
-    return exact and weight.dtype == "float32" and matrix_shape(limits, "float16") is not None
-
-
-def line_vectors(depth: int, split: bool) -> int:
-    """Vectors of eight halves that a line has.
-
-    >>> line_vectors(24, False), line_vectors(24, True)
-    (3, 8)
-    """
-    return 4 * ceil_div(depth, 16) if split else ceil_div(depth, 8)
+def _line_vectors(depth: int, split: bool) -> int:
+    """Vectors of eight halves that a line has."""
+    return split_vectors(depth) if split else ceil_div(depth, 8)
 
 
 def most_lines(count: int) -> int:
@@ -177,10 +189,8 @@ def most_lines(count: int) -> int:
     return count // MIN_MATRIX_DEPTH
 
 
-def halves_bytes(count: int, split: bool = False) -> int:
+def halves_bytes(count: int) -> int:
     """Of lines of whole vectors, at whatever depth has most of them."""
-    if split:
-        return 64 * ceil_div(count + 15 * most_lines(count), 16)
     return 16 * ceil_div(count + 7 * most_lines(count), 8)
 
 
@@ -203,7 +213,7 @@ def matrix_product(
     left = None if _is_lines(x, depth) else halves.left
     if left is not None and not halves.left_prepacked:
         yield _half_lines(x, left, rows, depth, limits, transposed=True)
-    tiles, splits = (split_matrix_tiles if split else product_matrix_tiles)(batch, rows, columns, depth, limits)
+    tiles, splits = (split_tiles if split else product_matrix_tiles)(batch, rows, columns, depth, limits)
     other = halves.addend_of(x, out) if addend is None else addend
     read = (x, halves.right.halves) if left is None else (left.halves, halves.right.halves, left.factors)
     read = (other, halves.right.factors, *read)
@@ -275,7 +285,8 @@ def half_lines(
     line_threads, along = min(wanted, threads), depth if transposed else columns
     fours = all(step % 4 == 0 for step in (apart.start, apart.batch, apart.row, along))
     return HALF_LINES(
-        lines.halves, lines.factors, factor, lines=count, columns=columns, depth=depth, apart=apart.lines, start=apart.start,
-        batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads, TRANSPOSED=transposed,
-        SCALED=factor.dtype != "float16", SPLIT=lines.split, VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
+        lines.halves, lines.factors, factor, lines=count, columns=columns, depth=depth, apart=apart.lines,
+        start=apart.start, batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads,
+        TRANSPOSED=transposed, SCALED=factor.dtype != "float16", SPLIT=lines.split, VEC=4 if fours else 1,
+        groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

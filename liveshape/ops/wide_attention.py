@@ -125,8 +125,8 @@ def wide_attention(
     shape = (sizes.batch, rows, padded, sizes.size)
     yield _product(wide.scores, wide.keys.factors, wide.queries, wide.keys, shape, scale, limits)
     yield SOFTMAX_LINES(
-        *wide.weights, wide.scores, rows=sizes.rows, keys=keys, eights=sizes.eights, WG=halving_threads(limits),
-        groups=sizes.rows,
+        wide.weights.halves, wide.weights.factors, wide.scores, rows=sizes.rows, keys=keys, eights=sizes.eights,
+        WG=halving_threads(limits), groups=sizes.rows,
     )  # fmt: skip
     yield _product(out, addend, wide.weights, wide.values, (sizes.batch, rows, columns, keys), 1.0, limits)
 

@@ -1,4 +1,4 @@
-"""Products of float32 by matrix units, each number the sum of two halves: as exact as by threads, whatever the numbers."""
+"""Float32 products by matrix units, each number the sum of two halves: as exact as by threads, whatever the numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Limits
+from liveshape.ops import split_factors
 from liveshape.plan.compiling import compile
 from liveshape.run.constant_norms import compile_measured
 from liveshape.run.executor import Executor
@@ -42,6 +43,14 @@ CASES = [
     ),
 ]  # fmt: skip
 SCALES = [(1e30, 1.0), (1e-6, 1.0), (1e30, 1e-30), (1e-15, 1e-15), (1e18, 1e16), (1e-34, 1e30)]
+
+
+@pytest.fixture(autouse=True)
+def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that compile and run in seconds on a CPU are split, too."""
+    monkeypatch.setattr(split_factors, "MIN_SPLIT_PRODUCTS", 1 << 20)
+    monkeypatch.setattr(split_factors, "MIN_SPLIT_SIZE", 16)
+    monkeypatch.setattr(split_factors, "MIN_SPLIT_DEPTH", 32)
 
 
 def splitting() -> tuple[Device, Limits]:
@@ -105,7 +114,7 @@ def test_errors_are_no_larger_than_those_of_threads() -> None:
 
 
 def extremes(rows: int, columns: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factors with infinities that meet zeros, each other and others that no half holds, with NaNs, and with a zero row."""
+    """Factors with infinities that meet zeros, each other and numbers that no half holds, with NaNs, and a zero row."""
     random = np.random.default_rng(7)
     x, weight = (random.standard_normal((lines, depth)).astype(np.float32) for lines in (rows, columns))
     weight[random.random(weight.shape) < 0.1] = 0.0

@@ -31,9 +31,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read> weight: array<u32>;
 @group(0) @binding(4) var<storage, read> scales: array<TScale>;
 @group(0) @binding(5) var<uniform> params: Params;
-#elif WEIGHT == halves
+#elif WEIGHT != floats
 // scratch weight, factors
-// Lines [N, K] as half_lines.wgsl writes them, of a depth in whole vectors, and what each was divided by.
+// Lines [N, K] as half_lines.wgsl writes them, of a depth without zeros behind it, and what each was divided by.
 @group(0) @binding(3) var<storage, read> weight: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read> factors: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;

@@ -1,5 +1,5 @@
 // Neighbours of the right factor, one or four at a time.
-#choice WEIGHT: floats, nibbles, halves
+#choice WEIGHT: floats, nibbles, halves, split
 #if WEIGHT == nibbles
 #include q4/nibbles
 
@@ -26,6 +26,20 @@ fn weight_one(i: u32) -> f32 {
 fn weight_four(i: u32) -> vec4<f32> {
     let four = weight[i / 4u];
     return vec4<f32>(unpack2x16float(four.x), unpack2x16float(four.y));
+}
+#elif WEIGHT == split
+fn weight_one(i: u32) -> f32 {
+    return weight_four(i / 4u * 4u)[i % 4u];
+}
+
+// Its factor at once: a column divided by it may be so large that its products are infinite.
+fn weight_four(i: u32) -> vec4<f32> {
+    let place = i / 16u * 8u + i % 16u / 4u;
+    let high = weight[place];
+    let low = weight[place + 4u];
+    let four = vec4<f32>(unpack2x16float(high.x), unpack2x16float(high.y))
+        + vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y));
+    return four * factors[i / params.depth];
 }
 #else
 fn weight_one(i: u32) -> f32 {
