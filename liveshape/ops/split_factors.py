@@ -83,11 +83,13 @@ def split_bytes(count: int) -> int:
 
 def split_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
     """Tiles of a product of split factors, and split-K."""
-    count = batch * ceil_div(rows, SMALL_TILE) * ceil_div(columns, SMALL_TILE)
+    if not limits.has_many_threads:  # a compiler for CPUs takes minutes over the text of larger ones
+        down, step = LOW_TILE, BLOCK
+    else:
+        down, step = SMALL_TILE, SPLIT_STEP
+    count = batch * ceil_div(rows, down) * ceil_div(columns, down)
     splits = 1
     if count < MULTIPROCESSORS:
         splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // SPLIT_DEPTH))
-    down = SMALL_TILE if limits.has_many_threads else LOW_TILE  # a compiler for CPUs takes minutes over larger ones
-    count = batch * ceil_div(rows, down) * ceil_div(columns, SMALL_TILE)
-    tiles = tile_constants(down, SMALL_TILE, SPLIT_STEP, limits, parts=PARTS)
-    return tiles | {"groups": count * splits, "SUM_STEPS": SUM_DEPTH // SPLIT_STEP}, splits
+    tiles = tile_constants(down, down, step, limits, parts=PARTS)
+    return tiles | {"groups": count * splits, "SUM_STEPS": SUM_DEPTH // step}, splits

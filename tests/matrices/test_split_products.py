@@ -150,9 +150,9 @@ def test_infinities_and_nan_give_what_float32_gives() -> None:
     assert infinite.sum() > 500
     assert np.isnan(golden).sum() > 200
     finite = np.isfinite(golden)
-    sizes = [np.where(np.isfinite(each), abs(each), 0).max(1) for each in (x, weight)]
-    scale = np.outer(*sizes).astype(np.float64)
-    assert (np.abs(found - golden.astype(np.float64))[finite] <= (1e-6 * 264**0.5 * scale + 1e-38)[finite]).all()
+    scale = np.outer(*(np.where(np.isfinite(each), abs(each), 0).max(1).astype(np.float64) for each in (x, weight)))
+    off = np.abs(found[finite] - golden[finite].astype(np.float64))
+    assert (off <= 1e-6 * 264**0.5 * scale[finite] + 1e-38).all()
     assert splits(device)
 
 

@@ -15,10 +15,10 @@
             &tile, COLUMNS_AT + (across + $ju * MATRIX_COLUMNS) * PITCH + high_at($ku) + LOW_AT, PITCH,
         );
 #unroll i < BLOCKS_DOWN
-        sum_$i_$j = subgroupMatrixMultiplyAccumulate(low_$k_$i, right_high_$k_$j, sum_$i_$j);
+        rest_$i_$j = subgroupMatrixMultiplyAccumulate(low_$k_$i, right_high_$k_$j, rest_$i_$j);
 #endunroll
 #unroll i < BLOCKS_DOWN
-        sum_$i_$j = subgroupMatrixMultiplyAccumulate(high_$k_$i, right_low_$k_$j, sum_$i_$j);
+        rest_$i_$j = subgroupMatrixMultiplyAccumulate(high_$k_$i, right_low_$k_$j, rest_$i_$j);
 #endunroll
 #unroll i < BLOCKS_DOWN
         sum_$i_$j = subgroupMatrixMultiplyAccumulate(high_$k_$i, right_high_$k_$j, sum_$i_$j);

@@ -4,7 +4,16 @@
         &tile, place * MATRIX_ROWS * SUM_PITCH + $ju * MATRIX_COLUMNS / 4u, sum_$i_$j, SUM_PITCH,
     );
 #endunroll
-#if SUM_STEPS
+    workgroupBarrier();
+#unroll n < STORE_TURNS
+    total_$i_$n += bitcast<vec4<f32>>(tile[sum_at(place, lane + $nu * LANES)]);
+#endunroll
+    workgroupBarrier();
+#unroll j < BLOCKS_ACROSS
+    subgroupMatrixStore<row_major>(
+        &tile, place * MATRIX_ROWS * SUM_PITCH + $ju * MATRIX_COLUMNS / 4u, rest_$i_$j, SUM_PITCH,
+    );
+#endunroll
     workgroupBarrier();
 #unroll n < STORE_TURNS
     if (lane + $nu * LANES < MATRIX_ROWS * OWN_FOURS) {
@@ -12,6 +21,5 @@
         tile[at_$n] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(tile[at_$n]) + total_$i_$n);
     }
 #endunroll
-#endif
     store_matrices(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across);
 #endunroll

@@ -1,4 +1,3 @@
-#if SUM_STEPS
         if ((step - first_step) % SUM_STEPS == SUM_STEPS - 1u) {
 #unroll i < BLOCKS_DOWN
 #unroll j < BLOCKS_ACROSS
@@ -14,4 +13,3 @@
             workgroupBarrier();
 #endunroll
         }
-#endif

@@ -1,7 +1,8 @@
-#if SUM_STEPS
 #unroll i < BLOCKS_DOWN
+#unroll j < BLOCKS_ACROSS
+    var rest_$i_$j = Sum();
+#endunroll
 #unroll n < STORE_TURNS
     var total_$i_$n = vec4<f32>();
 #endunroll
 #endunroll
-#endif
