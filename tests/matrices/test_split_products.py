@@ -42,7 +42,7 @@ CASES = [
         131,
     ),
 ]  # fmt: skip
-SCALES = [(1e30, 1.0), (1e-6, 1.0), (1e30, 1e-30), (1e-15, 1e-15), (1e18, 1e16), (1e-34, 1e30)]
+SCALES = [(1e30, 1.0), (1e-6, 1.0), (1e30, 1e-30), (1e-15, 1e-15), (1e18, 1e16), (1e-32, 1e30)]
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +96,12 @@ def test_rows_of_hugely_different_numbers_are_each_as_exact_as_alone() -> None:
 
 
 def test_errors_are_no_larger_than_those_of_threads() -> None:
-    """Of normal numbers, of positive ones, and of rows whose numbers differ by a million."""
+    """Of normal numbers, of positive ones, and of rows whose numbers differ by a million; threads sum in one order."""
     device, limits = splitting()
     random = np.random.default_rng(5)
     case = linear(768, 132, bias=False, sizes=(140,))
     by_matrices = Executor(compile(build(case, 140), limits), device)
-    by_threads = Executor(compile(build(case, 140), replace(limits, fast_matrices=False)), device)
+    by_threads = Executor(compile(build(case, 140), replace(limits, one_order=True)), device)
     normal = random.standard_normal((140, 768))
     for drawn in (normal, abs(normal), normal * 10 ** random.uniform(-6, 0, normal.shape)):
         x = drawn.astype(np.float32)
