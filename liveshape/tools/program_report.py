@@ -86,6 +86,7 @@ class Report:
     memory: Memory | None
     largest_buffer: int
     kernels: int
+    splits_floats: bool  # whether large float32 products are three products of halves by matrix units
     planned_nodes: int  # after fusion
     fused: dict[str, int]  # how often operators of the file, joined by +, are one node
     decisions: list[Decided]  # the fusions that were decided by cost, and what both ways are expected to take
@@ -164,6 +165,7 @@ def report_of(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
         memory=None if compiled is None else memory_of(compiled),
         largest_buffer=0 if compiled is None else max(compiled.memory.blocks, default=0),
         kernels=0 if compiled is None else len(compiled.kernels),
+        splits_floats=compiled is not None and any("split" in each.kernel.others for each in compiled.kernels),
         classes=0 if compiled is None else len(compiled.classes),
         planned_nodes=0 if compiled is None else len(compiled.graph.nodes),
         fused={} if compiled is None else _fused(compiled.graph),

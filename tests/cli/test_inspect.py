@@ -13,12 +13,18 @@ import torch
 
 import liveshape
 from liveshape.device import backends
+from liveshape.graph import Limits
+from liveshape.ops import split_factors
 from liveshape.shipped import shipped_model
+from liveshape.tools.commands import inspect
 from liveshape.tools.program_report import unread_inputs
 from tests.cli.calls import Capture, call
+from tests.plan.test_float_products import SPLITTING
 from tests.runtime.files import LENGTH, portable, several
 from tests.support.graphs import In, OpCase, Out, build
 from tests.support.programs import programs
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "exports"
 
 
 def test_inspect_shows_what_is_there(capsys: Capture) -> None:
@@ -120,6 +126,17 @@ def test_inspect_needs_no_gpu(capsys: Capture) -> None:
     code, out, _ = call(capsys, "inspect", several())
     assert code == 0
     assert "no adapter here" in out
+
+
+def test_inspect_says_that_products_are_split(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PRODUCTS", "SIZE", "DEPTH"):
+        monkeypatch.setattr(split_factors, f"MIN_SPLIT_{name}", 1)
+    (file,) = RECORDED.glob("linears-*.pte")
+    for limits in (Limits(), SPLITTING):
+        monkeypatch.setattr(inspect, "_target", lambda device, limits=limits: inspect.Target("paper", limits))
+        code, out, _ = call(capsys, "inspect", str(file))
+        assert code == 0
+        assert ("22 bits of each factor" in " ".join(out.split())) is (limits is SPLITTING)
 
 
 def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,12 @@ HALVES = Limits(
 )
 
 
-def layers(count: int, data: np.ndarray) -> Graph:
-    """Linear layers of one input and of one weight, of 40 rows."""
+def layers(count: int, data: np.ndarray, rows: int = 40) -> Graph:
+    """Linear layers of one input and of one weight."""
     columns, depth = data.shape
-    x, weight = Tensor("x", "float32", (40, depth)), Tensor("weight", "float32", data.shape, memoryview(data).cast("B"))
-    outs = [Tensor(f"out {index}", "float32", (40, columns)) for index in range(count)]
+    x = Tensor("x", "float32", (rows, depth))
+    weight = Tensor("weight", "float32", data.shape, memoryview(data).cast("B"))
+    outs = [Tensor(f"out {index}", "float32", (rows, columns)) for index in range(count)]
     linear = OPS["aten.linear.default"]
     nodes = tuple(linear.bind(index, f"linear {index}", (x, weight, None, out)) for index, out in enumerate(outs))
     return Graph("layers", nodes, (x, weight, *outs), (x,), (*outs,))
@@ -97,3 +98,33 @@ def test_a_weight_is_packed_where_the_view_behind_its_product_takes_live_sizes(o
     plan = compile(graph, HALVES)
     assert len(plan.prepack) == 1
     assert weight not in plan.memory.storages
+
+
+SPLITTING = replace(HALVES, half_inputs=False, fast_matrices=True)
+
+
+def is_split(graph: Graph, limits: Limits) -> bool:
+    """Whether a product is three of halves at some of its live sizes."""
+    return any("split" in variant.kernel.others for variant in compile(graph, limits).kernels)
+
+
+def test_large_products_of_float32_are_split_where_matrices_are_fast() -> None:
+    data = np.zeros((768, 768), np.float32)
+    graph = layers(1, data, 4096)
+    plan = compile(graph, SPLITTING)
+    assert graph.nodes[0].args[1] not in plan.memory.storages, "the sums of halves are all that is left of a weight"
+    taken = [{variant.kernel.file for variant, _ in route.dispatched} for route in plan.routes]
+    assert any("matmul/matrix_tiles" in files for files in taken)
+    assert any("matmul/register_tiles" in files for files in taken), "few rows are multiplied by threads"
+    assert not is_split(layers(1, data, 128), SPLITTING)
+    assert not is_split(layers(1, np.zeros((770, 48), np.float32), 4096), SPLITTING)
+
+
+@pytest.mark.parametrize("changed", [{"one_order": True}, {"fast_matrices": False}, {"matrices": ()}])
+def test_products_stay_float32_where_it_is_asked_for_or_does_not_pay(changed: dict[str, object]) -> None:
+    assert not is_split(layers(1, np.zeros((768, 768), np.float32), 4096), replace(SPLITTING, **changed))  # type: ignore[arg-type]
+
+
+def test_rounded_inputs_are_not_split() -> None:
+    graph = layers(1, np.zeros((768, 768), np.float32), 4096)
+    assert not is_split(graph, replace(SPLITTING, half_inputs=True))

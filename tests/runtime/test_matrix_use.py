@@ -10,6 +10,7 @@ import pytest
 
 from liveshape.device import backends
 from liveshape.graph.limits import MatrixShape, MatrixUse
+from liveshape.program import matrix_use as matrix_uses
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.files import open_file
 from liveshape.program.matrix_use import matrix_use
@@ -71,6 +72,21 @@ def test_a_program_is_given_to_dawn_if_it_takes_matrices(name: str, expected: bo
     with load_program(CompileTarget(), recorded(name)) as program:
         program.load_method("forward")
     assert opened == ["dawn" if expected else "wgpu"]
+
+
+@pytest.mark.parametrize(("fast", "deterministic"), [(True, False), (True, True), (False, False)])
+def test_large_products_of_float32_are_given_to_dawn_where_splitting_them_pays(
+    fast: bool, deterministic: bool, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_file(recorded("linears")) as file:
+        assert matrix_uses.matrix_use(file) is MatrixUse.NOTHING
+        monkeypatch.setattr(matrix_uses, "_LARGE", 1)
+        assert matrix_uses.matrix_use(file) is MatrixUse.FLOAT32
+    (adapter,) = backends._dawn_adapters()
+    monkeypatch.setattr(backends, "_dawn_adapters", lambda: [replace(adapter, fast_matrices=fast)])
+    with load_program(CompileTarget(deterministic=deterministic), recorded("linears")) as program:
+        program.load_method("forward")
+    assert opened == ["dawn" if fast and not deterministic else "wgpu"]
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,11 @@ def _print(report: Report, target: Target) -> None:
     print_text(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
     _print_memory(report, target.limits)
     _print_reads(report)
+    if report.splits_floats:
+        print_text(
+            f"{report.name}: large float32 products are three products of halves by matrix units, which keep 22 bits "
+            "of each factor; with deterministic=True, or through wgpu, they are products of float32"
+        )
     if report.portable:
         between = sum(report.portable_between_delegates.values())
         names = ", ".join(f"{name} x{count}" for name, count in report.portable.items())

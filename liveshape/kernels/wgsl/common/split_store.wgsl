@@ -1,3 +1,4 @@
+// Behind the loop, in the place of common/matrix_store.wgsl: all sums of split factors.
 #unroll i < BLOCKS_DOWN
 #unroll j < BLOCKS_ACROSS
     subgroupMatrixStore<row_major>(

@@ -1,3 +1,4 @@
+// Matrix units truncate sums, and threads round: after SUM_STEPS steps their sums go to those of the threads.
         if ((step - first_step) % SUM_STEPS == SUM_STEPS - 1u) {
 #unroll i < BLOCKS_DOWN
 #unroll j < BLOCKS_ACROSS
