@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.graph import Limits
 from liveshape.graph.limits import MatrixShape
@@ -18,12 +18,25 @@ LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for lo
 LARGE_TILES = 190  # that large tiles are, at least: 4,096 x 768 x 768 has 192, in 163 Tflop/s for 147
 NARROW_TILE = 16  # columns, of pixels that have so few channels
 LARGE_PIXEL_TILES = 96  # 6,272 x 2,304 x 256 has 98, 151 Tflop/s for 133; 4,096 x 4,608 x 512 has 128, 207 for 181
-LARGE_PRODUCT_TILES = 72  # 1,576 x 768 x 768 has 78, 112 Tflop/s for 98; 1,576 x 3,072 x 768 155 for 120
+LARGE_PRODUCT_TILES = 72  # 1,576 x 768 x 768 has 78, 101 Tflop/s for 98
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
-DEEP_TILE_BYTES = 36864  # of workgroup memory: a large tile with a deep step
-# Rounds of large tiles on all multiprocessors that a deep step is faster for, which leaves room for one on each:
-# 6,304 x 3,072 x 768 has 300 tiles, in 211 Tflop/s for 172, and 4,096 x 3,072 x 768 has 192, in 205 for 213.
-DEEP_ROUNDS = (1, 3)
+
+
+class RoundTile(NamedTuple):
+    """A large tile of a product, and microseconds for a step of the depth: of a workgroup that has a multiprocessor for
+    itself, and of two that share one."""
+
+    rows: int
+    columns: int
+    alone: float
+    shared: float
+
+
+# Of 16,384 x 768 x 3,072 and 6,304 x 768 x 3,072. Two of either share a multiprocessor, whose workgroups have 48 KB of
+# memory in all. Wider ones (128 x 160) and deeper steps (64) leave room for one, or their sums no registers.
+ROUND_TILES = (RoundTile(LARGE_TILE, LARGE_TILE, 0.64, 0.965), RoundTile(96, LARGE_TILE, 0.585, 0.785))
+ROUND_MICROSECONDS = 2.6  # of its first loads and its epilogue
+LONELY_TILES = 40  # behind whole rounds: so few find a multiprocessor for themselves
 MATRIX_SPLIT_DEPTH = 256  # of each split, at least
 FLOAT_SPLIT_DEPTH = 768  # of floats: below it another dispatch costs more than what is done meanwhile
 
@@ -138,9 +151,8 @@ def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits
     deep = depth > MATRIX_STEP
     large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
     if limits.has_many_threads and rows > SMALL_TILE and large >= LARGE_PRODUCT_TILES:
-        few = deep and ceil_div(large, MULTIPROCESSORS) in DEEP_ROUNDS and limits.max_workgroup_bytes >= DEEP_TILE_BYTES
-        step = DEEP_STEP if few else MATRIX_STEP
-        return tile_constants(LARGE_TILE, LARGE_TILE, step, limits) | {"groups": large}, 1
+        tile, count = round_tile(batch, rows, columns, depth)
+        return tile_constants(tile.rows, tile.columns, MATRIX_STEP, limits) | {"groups": count}, 1
     small = batch * ceil_div(rows, SMALL_TILE) * ceil_div(columns, SMALL_TILE)
     if small >= MULTIPROCESSORS or not limits.has_many_threads:
         return matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=1)
@@ -148,6 +160,26 @@ def product_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits
     count = batch * ceil_div(rows, LOW_TILE) * ceil_div(columns, SMALL_TILE)
     splits = max(1, min(MAX_FLOAT_SPLITS, 2 * MULTIPROCESSORS // count, depth // FLOAT_SPLIT_DEPTH))
     return tile_constants(LOW_TILE, SMALL_TILE, step, limits) | {"groups": count * splits}, splits
+
+
+def round_tile(batch: int, rows: int, columns: int, depth: int) -> tuple[RoundTile, int]:
+    """The large tile that takes the least time, and how many of it: workgroups run in rounds, and the last one of large
+    tiles may be nearly empty. 6,304 x 768 is 1.1 rounds of 128 by 128.
+
+    >>> [round_tile(1, rows, 768, 3072)[0].rows for rows in (16384, 12000, 4096)]
+    [128, 96, 96]
+    """
+    counts = [batch * ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns) for tile in ROUND_TILES]
+    times = [_microseconds(tile, count, depth) for tile, count in zip(ROUND_TILES, counts, strict=True)]
+    best = times.index(min(times))
+    return ROUND_TILES[best], counts[best]
+
+
+def _microseconds(tile: RoundTile, count: int, depth: int) -> float:
+    rounds, last = divmod(count, 2 * MULTIPROCESSORS)
+    alone = last <= (LONELY_TILES if rounds else MULTIPROCESSORS)
+    step = rounds * tile.shared + (0 if not last else tile.alone if alone else tile.shared)
+    return ceil_div(depth, MATRIX_STEP) * step + ROUND_MICROSECONDS * (rounds + (last > 0))
 
 
 def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:

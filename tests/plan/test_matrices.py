@@ -197,6 +197,25 @@ def test_halves_and_sums_of_floats_fit_their_scratch_at_every_size() -> None:
             assert splits == 1 or splits * batch * rows * columns <= MAX_MATRIX_SUMS
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "tile"),
+    [
+        (16384, 3072, 768, 128), (16384, 768, 3072, 128), (4096, 3072, 768, 128), (1576, 2304, 768, 128),
+        (4096, 768, 768, 96), (4096, 2304, 768, 96), (12000, 768, 768, 96), (1576, 768, 3072, 96),
+        (1500, 3072, 768, 96),
+    ],
+)  # fmt: skip
+def test_large_tiles_of_a_product_are_those_that_leave_no_round_nearly_empty(
+    rows: int, columns: int, depth: int, tile: int
+) -> None:
+    """As measured on the H200, of which that is a model."""
+    config, splits = product_matrix_tiles(1, rows, columns, depth, MATRICES)
+    assert config["SUBGROUPS_DOWN"] * config["BLOCKS_DOWN"] * config["MATRIX_ROWS"] == tile
+    assert config["ROW_LOADS"] * config["WG"] * 8 == tile * config["BLOCKS_DEEP"] * config["MATRIX_DEPTH"]
+    assert config["groups"] == -(-rows // tile) * -(-columns // 128)
+    assert splits == 1
+
+
 def test_what_gains_by_matrices_is_found_by_planning_at_powers_of_two() -> None:
     """And at one more: `plan/routes.py` plans at these."""
     for power in range(4, 12):
