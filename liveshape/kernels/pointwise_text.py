@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from liveshape.errors import PlanError
 from liveshape.graph.elements import is_complex
 from liveshape.graph.expression import Applied, Expression, is_whole
 from liveshape.kernels.pointwise_table import FUNCTIONS
 
+# What drivers calculate with as if numbers were real: (a + b) - a becomes b, a * (b - b) zero, 1 / (1 / a) a.
+_ALGEBRA = frozenset(
+    "neg add add_scaled sub sub_scaled mul div reciprocal sqrt rsqrt exp expm1 log log1p log_of_base".split()
+)
+_INVERSES = frozenset("div reciprocal sqrt rsqrt exp log".split())
 _ARGUMENT = re.compile(r"\b[abcd]\b")
 _ROUNDED = {
     "float16": "half_rounded({})",
@@ -33,6 +41,7 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
 
     `operands` are names of such vectors, by the dtype of each; numbers are fields of params. Results of calls are
     rounded to their dtypes, but for the last, which its store rounds; without `half` nothing is stored as float16.
+    Where a driver could cancel what an operator rounds, its result goes through a zero that is known at run time alone.
     """
     names = [*operands, *(f"{vector_of(kind)}(params.{prefix}{place})" for place, kind in _numbers(expression))]
     lines = []
@@ -40,6 +49,8 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
         value = _value(expression, call, names)
         if place < len(expression.calls) - 1:
             value = rounded(value, call.dtype, half)
+        if place in hidden(expression):
+            value = f"hidden_from_algebra({value}, params.{prefix}zero)"
         name = f"{prefix}v{place}"
         lines.append(f"let {name} = {value};")
         names.append(name)
@@ -72,7 +83,44 @@ def converted(value: str, source: str, target: str) -> str:
 
 def number_fields(expression: Expression, prefix: str) -> list[tuple[str, str]]:
     """The fields of Params that hold its numbers: name and type."""
-    return [(f"{prefix}{place}", "i32" if is_whole(kind) else "f32") for place, kind in _numbers(expression)]
+    zero = [(f"{prefix}zero", "u32")] if hidden(expression) else []
+    return [(f"{prefix}{place}", "i32" if is_whole(kind) else "f32") for place, kind in _numbers(expression)] + zero
+
+
+@lru_cache(maxsize=4096)
+def hidden(expression: Expression) -> frozenset[int]:
+    """The calls whose results a driver must not see through, as it could not if each were a kernel of its own.
+
+    That is where functions of arithmetic follow each other, and a value is read more than once or inverted twice. What
+    may be contracted to one rounding, a product and a sum, stays in sight.
+
+    >>> sum_of, rest = Applied("add", (0, 1), "float32"), Applied("sub", (2, 0), "float32")
+    >>> sorted(hidden(Expression(("float32", "float32"), (), (sum_of, rest))))
+    [0]
+    >>> product = Applied("mul", (0, 1), "float32")
+    >>> sorted(hidden(Expression(("float32",) * 2, ("float32",), (product, replace(rest, arguments=(3, 2))))))
+    []
+    """
+    given = len(expression.operands) + len(expression.numbers)
+    source: dict[int, int] = {}  # of copies, and of what is computed again
+    first: dict[Applied, int] = {}
+    reads: Counter[int] = Counter()
+    inner: dict[int, bool] = {}  # calls that another one reads, and whether that may undo it
+    for place, call in enumerate(expression.calls):
+        arguments = tuple(source.get(each, each) for each in call.arguments)
+        if call.function == "copy" and call.dtype == expression.dtype_of(arguments[0]):
+            source[given + place] = arguments[0]
+            continue
+        source[given + place] = first.setdefault(replace(call, arguments=arguments), given + place)
+        if call.function not in _ALGEBRA or is_whole(call.dtype) or is_complex(call.dtype):
+            continue
+        reads.update(each for each in arguments if not len(expression.operands) <= each < given)
+        for each in {*arguments, *call.arguments}:
+            if each >= given and (before := expression.calls[each - given]).function in _ALGEBRA:
+                undone = {call.function, before.function} <= _INVERSES
+                inner[each - given] = inner.get(each - given, False) or undone
+    again = any(count > 1 for count in reads.values())
+    return frozenset(place for place, undone in inner.items() if undone or again)
 
 
 def _numbers(expression: Expression) -> list[tuple[int, str]]:

@@ -12,6 +12,7 @@ from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.constants import Interleaved, Paired
 from liveshape.graph.elements import prod
 from liveshape.graph.expression import Expression
+from liveshape.kernels.pointwise_text import hidden
 from liveshape.kernels.roofline import peaks_of
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Replacement, exact, fit, merged_constant
@@ -108,6 +109,8 @@ def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
         left = [value for value in (*left, out) if not uses.used_only_by(nodes, value)]
     made = build.made()
     if len(left) != 1 or left[0] is not nodes[-1].args[-1] or {*made.tensors} != {first, second}:
+        return None
+    if hidden(made.expression):  # its kernels have no params of an expression
         return None
     order = [made.tensors.index(first), made.tensors.index(second)]
     return _Gate(made.expression.reordered(order), tuple(nodes), left[0])

@@ -20,6 +20,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
 from liveshape.kernels.pointwise_operands import RAMP, SAME, SCALAR, STRIDED, Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
+from liveshape.kernels.pointwise_text import hidden
 from liveshape.kernels.requests import GetLimits
 from liveshape.ops.registry import OPS, Number, Tensors, op
 from liveshape.ops.row_rules import elementwise
@@ -290,9 +291,10 @@ def _how(operand: Any, shape: Shape) -> str:
 
 
 def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: str) -> dict[str, Any]:
-    """The params of an expression's numbers."""
+    """The params of an expression's numbers, and of the zero that hides its values."""
     kinds = expression.numbers
-    return {
+    zero = {f"{prefix}zero": 0} if hidden(expression) else {}
+    return zero | {
         f"{prefix}{place}": int_of(number) if is_whole(kind) else float_of(number)
         for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
     }

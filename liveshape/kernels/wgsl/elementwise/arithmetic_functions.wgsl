@@ -105,6 +105,11 @@ fn logit_of(x: vec4<f32>) -> vec4<f32> {
     return logarithm(x / (1.0 - x));
 }
 
+// The same number: no compiler knows that `zero` is none, so it cannot cancel what came before against what follows.
+fn hidden_from_algebra(x: vec4<f32>, zero: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(zero));
+}
+
 // The nearest number that float16 holds, ties to even. By bits: a compiler may skip a conversion there and back.
 fn half_rounded(x: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);
