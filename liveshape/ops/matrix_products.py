@@ -287,6 +287,6 @@ def half_lines(
     return HALF_LINES(
         lines.halves, lines.factors, factor, lines=count, columns=columns, depth=depth, apart=apart.lines,
         start=apart.start, batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads,
-        TRANSPOSED=transposed, SCALED=factor.dtype != "float16", SPLIT=lines.split, VEC=4 if fours else 1,
-        groups=ceil_div(units, threads // line_threads),
+        LINE_EIGHTS=LINE_EIGHTS, TRANSPOSED=transposed, SCALED=factor.dtype != "float16", SPLIT=lines.split,
+        VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

@@ -9,6 +9,7 @@
 // T: f32, f16
 override WG: u32 = 256;
 override LINE_THREADS: u32 = 32;
+override LINE_EIGHTS: u32 = 4; // vectors of eight of a line that a thread keeps, so that it reads them once
 override TRANSPOSED: bool = true; // whether lines lie along the depth: a left factor, or a right one [N, K]
 override SCALED: bool = true;
 override SPLIT: bool = false; // whether a number is the sum of two halves: see quantization/split_halves.wgsl
@@ -70,9 +71,14 @@ fn half_line(thread: u32, index: u32) {
     let line = min(index, params.lines - 1u);
     let own = thread % LINE_THREADS;
     var scale = HalfScale(1.0, 1.0);
+    var most = vec4<f32>();
+#unroll i < LINE_EIGHTS
+    let first_$i = four_of_line(line, (own + $iu * LINE_THREADS) * 8u);
+    let second_$i = four_of_line(line, (own + $iu * LINE_THREADS) * 8u + 4u);
+    most = max(most, max(sizes_of(first_$i), sizes_of(second_$i)));
+#endunroll
     if (SCALED) {
-        var most = vec4<f32>();
-        for (var k = own * 4u; k < params.depth; k += LINE_THREADS * 4u) {
+        for (var k = LINE_EIGHTS * LINE_THREADS * 8u + own * 4u; k < params.depth; k += LINE_THREADS * 4u) {
             most = max(most, sizes_of(four_of_line(line, k)));
         }
         scale = half_scale(largest_of_four(largest(thread, own, LINE_THREADS, 1u, most)));
@@ -84,7 +90,12 @@ fn half_line(thread: u32, index: u32) {
         factors[written(line)] = scale.factor;
     }
     let eights = line_eights();
-    for (var i = own; i < eights; i += LINE_THREADS) {
+#unroll i < LINE_EIGHTS
+    if (own + $iu * LINE_THREADS < eights) {
+        put_eight(written(line), own + $iu * LINE_THREADS, first_$i, second_$i, scale.inverse);
+    }
+#endunroll
+    for (var i = LINE_EIGHTS * LINE_THREADS + own; i < eights; i += LINE_THREADS) {
         put_eight(written(line), i, four_of_line(line, i * 8u), four_of_line(line, i * 8u + 4u), scale.inverse);
     }
 }
