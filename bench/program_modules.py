@@ -39,6 +39,8 @@ class Measured:
             if isinstance(each, nn.BatchNorm2d):
                 nn.init.uniform_(each.running_mean, -0.1, 0.1)  # type: ignore[arg-type]
                 nn.init.uniform_(each.running_var, 0.5, 1.5)  # type: ignore[arg-type]
+            elif isinstance(each, Plain):
+                each.weight.data *= Plain.SCALE
         return made
 
 
@@ -219,6 +221,13 @@ class Detr(nn.Module):
 # Diffusion
 
 
+class Plain(nn.Conv2d):
+    """A convolution of an image that nothing has normed, nor an activation halved: it would make it larger each time,
+    until float16 held it no more."""
+
+    SCALE = 0.5
+
+
 def normed(channels: int, following: nn.Module) -> nn.Sequential:
     """Group norm and SiLU before a convolution."""
     return nn.Sequential(nn.GroupNorm(32, channels, 1e-6), nn.SiLU(), following)
@@ -232,7 +241,7 @@ class ImageBlock(nn.Module):
         self.first = normed(inside, nn.Conv2d(inside, outside, 3, padding=1))
         self.second = normed(outside, nn.Conv2d(outside, outside, 3, padding=1))
         self.time = nn.Sequential(nn.SiLU(), nn.Linear(time, outside)) if time else None
-        self.around = nn.Identity() if inside == outside else nn.Conv2d(inside, outside, 1)
+        self.around = nn.Identity() if inside == outside else Plain(inside, outside, 1)
 
     def forward(self, x: torch.Tensor, time: torch.Tensor | None = None) -> torch.Tensor:
         y = self.first(x)
@@ -280,7 +289,7 @@ class TextBlock(nn.Module):
 class Upsample(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
+        self.convolution = Plain(channels, channels, 3, padding=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.convolution(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
@@ -305,7 +314,7 @@ class Diffusion(nn.Module):
                 beside.append(width)
                 channels = width
             if level < last:
-                self.down.append(nn.ModuleList([nn.Conv2d(width, width, 3, 2, 1)]))
+                self.down.append(nn.ModuleList([Plain(width, width, 3, 2, 1)]))
                 beside.append(width)
         self.middle = nn.ModuleList((self.block(channels, channels, True), self.block(channels, channels, False)))
         for level, width in reversed([*enumerate(widths)]):

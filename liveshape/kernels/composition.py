@@ -26,6 +26,7 @@ EPILOGUE = "epilogue_"
 NUMBER = f"{EPILOGUE}number_"
 RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
 _EARLY = "EARLY"  # of common/matrix_blocks.wgsl
+_SMALL = {"is_nan", "narrowed"}  # functions of the library
 _AHEAD = re.compile(r"alias Ahead = u32;")  # of common/ahead.wgsl
 _AHEAD_OF = re.compile(r"fn ahead_of\(place: u32\) -> Ahead \{[^}]*\}")
 _PARAMS = re.compile(r"(struct Params\s*\{[^}]*?),?\s*\}")
@@ -154,14 +155,14 @@ def gated(kernel: Kernel, expression: Expression) -> Kernel:
 
 @cache
 def is_light(expression: Expression) -> bool:
-    """Whether an expression is a few instructions: none of its functions calls one of the library, but to look for NaN.
+    """Whether an expression is a few instructions: none of its functions calls one of the library, but small ones.
 
     >>> from liveshape.graph.expression import Applied
     >>> [is_light(Expression(("float32",), (), (Applied(name, (0,), "float32"),))) for name in ("abs", "gelu")]
     [True, False]
     """
     texts = (FUNCTIONS[name].floats or "" for name in expression.functions)
-    return not any(set(_library_word().findall(text)) - {"is_nan"} for text in texts)
+    return not any(set(_library_word().findall(text)) - _SMALL for text in texts)
 
 
 @cache

@@ -223,6 +223,8 @@ def matrix_product(
     fours = halves.prepacked and columns % 4 == 0
     if splits == 1:
         at_fours = fours and (addend is None or _lies_in_fours(values))
+        if at_fours:
+            tiles["ADDEND_ROWS"] = values["ADDEND"] and values["addend_row_stride"] != 0
         lanes = "fours" if at_fours else "any"
         kernel = SPLIT_TILES["whole", lanes] if split else MATRIX_TILES[form, "whole", lanes]
         yield kernel(out, *read, **values, **tiles, splits=1)

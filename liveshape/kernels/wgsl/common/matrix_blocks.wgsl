@@ -2,8 +2,9 @@
 // a step of the depth at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the
 // tiles, with common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and
 // common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
-// the first exists, and what is loaded for that before (early). Behind the loop the sums take the place of both factors, a
-// row of matrices of each subgroup at a time: with more memory fewer workgroups run at once.
+// the first exists, and what is loaded for that before: of any row (columns_of), and of this one (early). Behind the loop
+// the sums take the place of both factors, a row of matrices of each subgroup at a time: with more memory fewer workgroups
+// run at once.
 #choice FACTORS: halves, bytes, split
 override LANES: u32 = 32; // of a subgroup
 override MATRIX_ROWS: u32 = 16;
@@ -54,33 +55,17 @@ alias Sum = subgroup_matrix_result<Total, MATRIX_COLUMNS, MATRIX_ROWS>;
 
 var<workgroup> tile: array<vec4<u32>, max(COLUMNS_AT + TILE_COLUMNS * PITCH, SUMS)>;
 
-// The epilogue of the row of matrices that a subgroup has stored. With EARLY, what it reads for all places of a thread is on
-// its way before the first of them is stored, which no load passes: of a heavy expression so many texts would be slower.
-fn store_matrices(lane: u32, place: u32, first_row: u32, first_column: u32) {
-#if EARLY
-#unroll n < STORE_TURNS
-    let four_$n = lane + $nu * LANES;
-    let row_$n = first_row + four_$n / OWN_FOURS;
-    let column_$n = first_column + four_$n % OWN_FOURS * 4u;
-    let early_$n = early(min(row_$n, params.rows - 1u), min(column_$n, params.columns - 1u) / 4u * 4u);
-#endunroll
-    workgroupBarrier();
-#unroll n < STORE_TURNS
-    if (four_$n < MATRIX_ROWS * OWN_FOURS && row_$n < params.rows && column_$n < params.columns) {
-        let sums = tile[(place * MATRIX_ROWS + four_$n / OWN_FOURS) * SUM_PITCH + four_$n % OWN_FOURS];
-        store_sums(row_$n, column_$n, bitcast<vec4<Total>>(sums), early_$n);
+const SAME_COLUMNS: bool = LANES % OWN_FOURS == 0u; // of a thread, wherever it stores
+
+// The first of four columns of which one exists.
+fn near_column(column: u32) -> u32 {
+    return min(column, params.columns - 1u) / 4u * 4u;
+}
+
+// Stores the sums of a place of the row of matrices that its subgroup has in the tile.
+fn store_place(place: u32, own_row: u32, own_four: u32, row: u32, column: u32, given: Early, columns: Columns) {
+    if (own_row < MATRIX_ROWS && row < params.rows && column < params.columns) {
+        let sums = tile[(place * MATRIX_ROWS + own_row) * SUM_PITCH + own_four];
+        store_sums(row, column, bitcast<vec4<Total>>(sums), given, columns);
     }
-#endunroll
-#else
-    workgroupBarrier();
-    for (var four = lane; four < MATRIX_ROWS * OWN_FOURS; four += LANES) {
-        let row = first_row + four / OWN_FOURS;
-        let column = first_column + four % OWN_FOURS * 4u;
-        if (row < params.rows && column < params.columns) {
-            let sums = tile[(place * MATRIX_ROWS + four / OWN_FOURS) * SUM_PITCH + four % OWN_FOURS];
-            store_sums(row, column, bitcast<vec4<Total>>(sums), early(row, column));
-        }
-    }
-#endif
-    workgroupBarrier();
 }

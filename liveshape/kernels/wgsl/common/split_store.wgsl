@@ -1,4 +1,5 @@
 // Behind the loop, in the place of common/matrix_store.wgsl: all sums of split factors.
+#include common/store_columns
 #unroll i < BLOCKS_DOWN
 #unroll j < BLOCKS_ACROSS
     subgroupMatrixStore<row_major>(
@@ -22,5 +23,5 @@
         tile[at_$n] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(tile[at_$n]) + total_$i_$n);
     }
 #endunroll
-    store_matrices(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across);
+#include common/store_row
 #endunroll

@@ -110,7 +110,7 @@ fn place_in_plane(row: u32, pixel: u32) -> u32 {
     return (at.x * params.outputs.y * params.block.y + at.y) * params.outputs.z * params.block.z + at.z;
 }
 
-fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early, columns: Columns) {
     let taps = select(1u, params.block.w, SPREAD);
     let channel = row / taps;
     var addend = 0.0;

@@ -110,29 +110,34 @@ fn place_of(row: u32, column: u32) -> u32 {
 #if STORES == fours
 #include common/ahead
 
-struct Early {
-    ahead: Ahead,
-    factors: vec4<f32>,
+alias Early = Ahead;
+
+struct Columns {
+    factors: vec4<f32>, // what channels were divided by
     addend: vec4<f32>,
 }
 
-fn early(row: u32, column: u32) -> Early {
+fn columns_of(column: u32) -> Columns {
     var addend = vec4<f32>();
     if (BIAS) {
         addend = vec4<f32>(bias[column / 4u]);
     }
-    return Early(ahead_of(place_of(row, column) / 4u), factors[column / 4u], addend);
+    return Columns(factors[column / 4u], addend);
+}
+
+fn early(row: u32, column: u32) -> Early {
+    return ahead_of(place_of(row, column) / 4u);
 }
 
 // The sums of four neighbours, given back what their channels were divided by.
-fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
-    at_hand = given.ahead;
-    out[place_of(row, column) / 4u] = vec4<TOut>(four * given.factors + given.addend);
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early, columns: Columns) {
+    at_hand = given;
+    out[place_of(row, column) / 4u] = vec4<TOut>(four * columns.factors + columns.addend);
 }
 #else
 #include common/nothing_early
 
-fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early, columns: Columns) {
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
         var sum = four[i] * factors[column + i];
         if (BIAS) {

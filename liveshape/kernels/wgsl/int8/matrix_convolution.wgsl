@@ -86,7 +86,7 @@ fn column_vector(window: Window, depth: Depth) -> vec4<u32> {
     return x[((window.image * params.size.x + at.x) * params.size.y + at.y) * tap_vectors() + depth.channels];
 }
 
-fn store_sums(row: u32, column: u32, four: vec4<i32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<i32>, given: Early, columns: Columns) {
     let pixels = params.out_size.x * params.out_size.y;
     let scale = f32(scales[row % params.scale_period]);
     var values = vec4<f32>();

@@ -61,7 +61,7 @@ fn column_vector(start: u32, vector: u32) -> vec4<u32> {
     return weight[start + vector];
 }
 
-fn store_sums(row: u32, column: u32, four: vec4<i32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<i32>, given: Early, columns: Columns) {
     var values = vec4<f32>();
     for (var i = 0u; i < 4u; i++) {
         let sum = four[i] - params.x_zero * weight_sums[column + i];

@@ -115,9 +115,10 @@ fn factor_of(row: u32) -> f32 {
 }
 
 // The sums of four neighbours, given back what their lines were divided by.
-fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early, columns: Columns) {
 #if COLUMNS == fours
-    store(row, column, four * min(given.row, given.columns) * max(given.row, given.columns), given);
+    let factor = vec4<f32>(given.factor);
+    store(row, column, four * min(factor, columns.factors) * max(factor, columns.factors), given, columns);
 #else
     let result = split * params.batch + batch;
     let factor = factor_of(row);

@@ -46,7 +46,7 @@ fn row_factor(row: u32) -> f32 {
     return bitcast<f32>(x[first_factor(params.rows, params.depth / 8u) + row].x);
 }
 
-fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early) {
+fn store_sums(row: u32, column: u32, four: vec4<f32>, given: Early, columns: Columns) {
 #if PACKED
     let own = column % TILE_COLUMNS;
     let factor = vec4<f32>(largest_of[own], largest_of[own + 1u], largest_of[own + 2u], largest_of[own + 3u]);
