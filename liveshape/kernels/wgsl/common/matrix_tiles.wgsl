@@ -67,12 +67,10 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #include common/split_step
         workgroupBarrier();
 #include common/split_sums
-    }
-#include common/split_store
 #else
 #include common/matrix_step
         workgroupBarrier();
+#endif
     }
 #include common/matrix_store
-#endif
 }
