@@ -9,10 +9,12 @@ import pytest
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Limits
+from liveshape.graph.elements import prod, storage_bytes
 from liveshape.ops import OPS
+from liveshape.ops.shapes import ceil_div
 from tests.ops.cases import CASES
 from tests.ops.cases.quantized import q4gsw
-from tests.support.graphs import OpCase, sweep
+from tests.support.graphs import OpCase, build, sweep
 
 # Weights of other kinds, in bindings of 4096 bytes.
 OTHER_WEIGHTS = (
@@ -52,6 +54,15 @@ def tight() -> Device:
     return open_device(limits=limits)
 
 
+def _segments(case: OpCase, limits: Limits) -> int:
+    """The bindings of all tensors of a fused operator."""
+    if case.op not in ("liveshape.composed", "liveshape.pointwise", "liveshape.pointwise_results", "liveshape.loaded"):
+        return 0
+    tensors = [tensor for tensor in build(case, max(case.sizes)).tensors if tensor.constant is None]
+    sizes = (storage_bytes(each.dtype, prod(each.max_shape), limits.half) for each in tensors)
+    return sum(ceil_div(size, limits.max_binding_bytes) for size in sizes)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -60,7 +71,12 @@ def tight() -> Device:
     ],
 )
 def test_tight_limits(case: OpCase, tight: Device) -> None:
-    device = tight
+    real, limits = open_device().limits, tight.limits
+    # One kernel of what is fused binds all of its tensors: in segments they must fit what an adapter has.
+    while _segments(case, limits) > real.max_bindings:
+        nbytes = 2 * limits.max_binding_bytes
+        limits = replace(limits, max_binding_bytes=nbytes, max_buffer_bytes=4 * nbytes)
     if case.op in IN_HALVES:
-        device = open_device(limits=replace(tight.limits, half=open_device().limits.half))
+        limits = replace(limits, half=real.half)
+    device = tight if limits == tight.limits else open_device(limits=limits)
     sweep(case, device.limits, device, rounds=1)
