@@ -1,5 +1,5 @@
-"""Random programs with float16 activations by matrix units: chains of image operators, and blocks of linears, norms,
-activations and attention, at live batches, lengths and image sizes up and down, against float64.
+"""Random programs by matrix units, with float16 activations and split float32: chains of image operators, and blocks of
+linears, norms, activations and attention, at live batches, lengths and image sizes up and down, against float64.
 
 What torch refuses at some live sizes must be refused here, too: sizes that are equal at the bound need not be below.
 LIVESHAPE_FUZZ sets the number of programs.
@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 import os
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from liveshape.device.protocol import Device
 from liveshape.errors import LiveshapeError
-from liveshape.graph import Graph, Tensor
+from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import simplified
+from liveshape.ops import split_factors
 from liveshape.run.constant_norms import compile_measured
 from liveshape.run.executor import Executor
 from tests.matrices.opened import with_matrices
@@ -28,6 +31,7 @@ from tests.support.image_chains import Images
 pytestmark = pytest.mark.slow
 COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "12"))
 ALLOWED = 1.5e-2  # of the largest number of a result, behind up to eight products of rounded numbers
+ALLOWED_SPLIT = 2e-5  # behind products of float32, and attention, norms and functions in it
 
 
 def image_program(seed: int) -> tuple[Images, Graph]:
@@ -134,7 +138,20 @@ def shapes_of(bound: tuple[int, ...], chance: random.Random) -> list[tuple[int, 
 @pytest.mark.parametrize("made", [image_program, block_program])
 def test_random_programs_in_halves(made: Any, seed: int) -> None:
     device, limits = with_matrices()
-    chain, graph = made(seed)
+    compare(*made(seed), device, limits, seed, ALLOWED)
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_blocks_of_split_products(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_factors, "MIN_SPLIT_PRODUCTS", 1 << 18)
+    monkeypatch.setattr(split_factors, "MIN_SPLIT_SIZE", 8)
+    device, limits = with_matrices()
+    exact = replace(limits, half_inputs=False, fast_matrices=True)
+    compare(*block_program(seed), device, exact, seed, ALLOWED_SPLIT)
+
+
+def compare(chain: Images, graph: Graph, device: Device, limits: Limits, seed: int, allowed: float) -> None:
+    """A program with float64 at live sizes up and down."""
     executor = Executor(compile_measured(simplified(graph, limits), limits), device)
     chance = random.Random(seed)
     for shape in shapes_of(graph.inputs[0].max_shape, chance):
@@ -152,5 +169,5 @@ def test_random_programs_in_halves(made: Any, seed: int) -> None:
             assert out.shape == want.shape
             most = max(float(np.abs(want).max(initial=0.0)), 1.0)
             off = float(np.abs(out - want).max(initial=0.0))
-            assert off <= ALLOWED * most, f"seed {seed} at {shape}, output {place}: {off / most:.3g}"
+            assert off <= allowed * most, f"seed {seed} at {shape}, output {place}: {off / most:.3g}"
     executor.close()
