@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from liveshape.device.host_staging import HostStaging
 from liveshape.device.pipelines import Pipeline
 from liveshape.device.protocol import Buffer
 from liveshape.device.worker import Job
@@ -72,20 +73,24 @@ class Allocation:
         "bounds",
         "freed",
         "handle",
+        "host",
         "job",
         "label",
         "lock",
         "mapped",
         "nbytes",
         "raw",
+        "spares",
         "submission",
         "submitted",
         "ticket",
         "wanted",
     )
 
-    def __init__(self, handle: Any, nbytes: int, label: str) -> None:
-        self.handle, self.raw, self.nbytes, self.label = handle, getattr(handle, "_internal", None), nbytes, label
+    def __init__(self, handle: Any, nbytes: int, label: str, host: HostStaging | None = None) -> None:
+        self.nbytes, self.label = nbytes, label
+        self.place(handle, host)
+        self.spares: list[HostStaging] = []  # that lent results to somebody
         self.lock = threading.RLock()
         self.freed = False
         self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
@@ -95,6 +100,10 @@ class Allocation:
         self.submitted = 0  # count of submits up to the one that writes to it
         self.job: Job | None = None  # the worker's job, where that submit is deferred
         self.bounds = Living[Bound]()
+
+    def place(self, handle: Any, host: HostStaging | None) -> None:
+        """Where it lies from now on; `host` is the memory of the host that this is."""
+        self.handle, self.raw, self.host = handle, getattr(handle, "_internal", None), host
 
     def check(self) -> None:
         """Raise DeviceError if the buffer was freed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -29,8 +30,9 @@ from liveshape.kernels import Variant
 
 _LOG = logging.getLogger("liveshape")
 SERIES = "0.32."  # the supported release series, as in pyproject.toml: another has other C calls
+_HOST_MEMORY = "host-mapped-pointer"
 _TOGGLES = (
-    "allow_unsafe_apis",  # matrices, and timestamps inside passes
+    "allow_unsafe_apis",  # matrices, timestamps inside passes, and buffers in memory of the host
     "vulkan_enable_f16_on_nvidia",
     "disable_robustness",
     "disable_workgroup_init",  # no kernel reads workgroup memory that it did not write
@@ -113,6 +115,16 @@ def _matrices(adapter: Any) -> tuple[MatrixShape, ...]:
     return matrix_shapes(extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ()), sizes)
 
 
+def _host_buffer(device: Any, nbytes: int) -> tuple[Any, memoryview] | None:
+    if _HOST_MEMORY not in device.features:
+        return None
+    memory = extras.allocate_host_memory(device, nbytes)
+    with contextlib.suppress(AttributeError, OSError):  # the first touch of small pages takes 0.7 ms for each MB
+        memory.obj.madvise(mmap.MADV_HUGEPAGE)
+    usage = wgpudawn.BufferUsage.COPY_DST
+    return extras.create_buffer_from_host_memory(device, memory, usage=usage, label="staging"), memory
+
+
 LIBRARY = Library(
     "dawn",
     wgpudawn,
@@ -132,9 +144,11 @@ LIBRARY = Library(
     _module,
     "subgroups",
     "chromium-experimental-timestamp-query-inside-passes",
-    ("implicit-device-synchronization", MATRICES),  # the first: the worker's thread encodes and submits, too
+    # The first: the worker's thread encodes and submits, too.
+    ("implicit-device-synchronization", MATRICES, _HOST_MEMORY),
     _matrices,
     _lost,
+    _host_buffer,
 )
 
 

@@ -48,6 +48,10 @@ def _never_told(device: Any) -> str:
     return ""
 
 
+def _no_host_buffer(device: Any, nbytes: int) -> tuple[Any, memoryview] | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Library:
     """A WebGPU library: its public API, and `native` C calls or None.
@@ -66,6 +70,8 @@ class Library:
     more_features: tuple[str, ...] = ()  # requested where an adapter has them
     matrices: Callable[[Any], tuple[MatrixShape, ...]] = _no_matrices  # that an adapter offers
     lost: Callable[[Any], str] = _never_told  # why a device was lost, where no call tells it; "" while it works
+    # A buffer for copies in memory of the host, and that memory; None where a device cannot.
+    host_buffer: Callable[[Any, int], tuple[Any, memoryview] | None] = _no_host_buffer
 
     @property
     def clocks(self) -> tuple[str, str]:

@@ -104,13 +104,17 @@ class RawReader:
                 yield naps
             take = partial(self._taken, memory, nbytes, ticket, outcome)
             # No interrupt may come between threads that copy and the unmap.
-            data = take() if nbytes < BY_THREADS else self._worker.start(take).wait()
+            whole = nbytes < BY_THREADS or memory.host is not None
+            data = take() if whole else self._worker.start(take).wait()
             if data is not None:
                 self._pace.ended()
                 yield data
         raise DeviceError(f"{memory.label} was not there after {_MOST_TRIES} tries: run the call again")
 
     def _map(self, memory: Allocation, nbytes: int) -> None:
+        if memory.host is not None:  # it is there once the device is done
+            memory.ticket = self._events.work_done()
+            return
         if memory.mapped:  # a reader was interrupted between map and unmap
             with contextlib.suppress(self._error):
                 self._calls.wgpuBufferUnmap(memory.raw)
@@ -131,6 +135,8 @@ class RawReader:
             return None
         if outcome is Outcome.FAILED:
             raise DeviceError(f"mapping {memory.label} failed")
+        if memory.host is not None:
+            return memory.host.lent(nbytes)
         data = None
         if nbytes <= memory.wanted:
             mapped = self._calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes)

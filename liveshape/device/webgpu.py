@@ -14,6 +14,8 @@ from liveshape.device.adapters import describe, no_display, usable_adapters
 from liveshape.device.buffers import Allocation, Bound, Register, allocate, bindings, copied_ranges, only_part, ranges
 from liveshape.device.compile_threads import compiling_ahead
 from liveshape.device.failure import Failure
+from liveshape.device.host_memory import LARGE, LARGEST
+from liveshape.device.host_staging import KEPT, HostStaging
 from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.pipelines import Pipeline, Pipelines
@@ -129,8 +131,36 @@ class WebGpuDevice:
 
     def staging(self, nbytes: int) -> Buffer:
         """Allocate a staging buffer for readback."""
+        host = self._host_staging(nbytes)
+        if host is None:
+            memory = self._create(nbytes, self._usage.MAP_READ | self._usage.COPY_DST, "staging")
+        else:
+            memory = self._added(Allocation(host.handle, nbytes, "staging", host))
+        return Buffer(((memory, nbytes),), nbytes)
+
+    def _place(self, memory: Allocation) -> None:
+        """Memory for results whose last ones somebody holds."""
+        assert memory.host is not None
+        memory.spares.append(memory.host)
+        host = next((each for each in memory.spares if not each.held), None)
+        if host is None and len(memory.spares) < KEPT:
+            host = self._host_staging(memory.nbytes)
+        elif host is not None:
+            memory.spares.remove(host)
+        if host is not None:
+            memory.place(host.handle, host)
+            return
         usage = self._usage.MAP_READ | self._usage.COPY_DST
-        return Buffer(((self._create(nbytes, usage, "staging"), nbytes),), nbytes)
+        memory.place(self._device.create_buffer(size=memory.nbytes, usage=usage, label=memory.label), None)
+        while memory.spares:
+            memory.spares.pop().handle.destroy()
+
+    def _host_staging(self, nbytes: int) -> HostStaging | None:
+        if self._native is None or not LARGE <= nbytes <= LARGEST:
+            return None
+        self._check()
+        made = self._library.host_buffer(self._device, nbytes)
+        return None if made is None else HostStaging(*made)
 
     def _create(self, nbytes: int, usage: int, label: str) -> Allocation:
         self._check()
@@ -142,7 +172,9 @@ class WebGpuDevice:
                 f"(largest buffer {self.limits.max_buffer_bytes:,})",
                 error,
             ) from error
-        memory = Allocation(handle, nbytes, label)
+        return self._added(Allocation(handle, nbytes, label))
+
+    def _added(self, memory: Allocation) -> Allocation:
         with self._lock:
             self._counters.buffers += 1
             self._memories.add(memory)
@@ -162,6 +194,8 @@ class WebGpuDevice:
                     bound.forget()
                 try:
                     memory.handle.destroy()
+                    for spare in memory.spares:
+                        spare.handle.destroy()
                 except Exception as error:
                     raise self._failure.error(f"freeing {memory.nbytes:,} bytes of {memory.label}", error) from error
 
@@ -285,6 +319,8 @@ class WebGpuDevice:
                     raise DeviceError(
                         f"{what}: results are being read from this staging memory; free it or read it out"
                     )
+                if (memory := only_part(staging)).host is not None and memory.host.held:
+                    self._place(memory)
             handed = self._submitter.submit(
                 [piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)],
                 commands,

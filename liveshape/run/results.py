@@ -250,6 +250,7 @@ class Staging:
         slot = self._slots[self._current]
         if slot is not None and slot.transfer is not None:
             _read_before_reuse(slot.transfer)
+            slot.transfer = None  # what it read lies in memory that is used again once nobody holds it
         if slot is None or slot.readers or slot.buffer.nbytes < nbytes:
             size = max(nbytes, 16, slot.buffer.nbytes if slot is not None else 0)
             fresh = self._slots[self._current] = _StagingSlot(self._device.staging(size))
