@@ -162,7 +162,7 @@ _row(
 )
 _row(
     "gelu",
-    "0.5 * a * (1.0 + error_function(a * 0.707106781))",
+    "a * normal_below(a)",
     None,
     lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)),
     bound=_same,
