@@ -64,8 +64,10 @@ def with_extensions(text: str) -> str:
     lines = ["enable subgroups;"] if _SUBGROUPS.search(text) else []
     if _MATRICES.search(text):
         lines.append("enable chromium_experimental_subgroup_matrix;")
-        # Subgroups load matrices at places that depend on their index, which Tint does not know to be theirs.
+        # Subgroups load matrices at places, and do or leave what depends on their index, which Tint does not know to be
+        # theirs.
         lines.append("diagnostic(off, chromium.subgroup_matrix_uniformity);")
+        lines.append("diagnostic(off, subgroup_uniformity);")
     return "\n".join([*lines, text])
 
 
