@@ -66,9 +66,11 @@ MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 512
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
-# Of a step. With 64, or with rows in two matrices of a subgroup, fewer workgroups run at once: 32 x 12 heads x 512 x 64
-# took 287 us in 19 KB of workgroup memory, and 354 with rows twice in 29 KB (H200).
-MATRIX_KEYS = 32
+MATRIX_KEYS = 32  # of a step
+# Subgroups with two matrices of rows load half as many keys, and heads up to this leave them the registers. Workgroups
+# have 15 KB of the 48 that an SM has for all: so many of two matrices run at once (the others by their registers), and
+# of one; one of two takes that much longer: 32 x 12 heads x 512 x 64 took 154 and 173 us, x 128 x 64 20 and 17.5 (H200).
+TWO_BLOCKS_HEAD, TWO_BLOCKS_TILES, ONE_BLOCK_TILES, TWO_BLOCKS_TIME = 64, 264, 396, 1.16
 
 # Where threads are few: of queries, and as many of sums, that a lane keeps.
 LANE_ROW_VEC4S = 64
@@ -292,15 +294,27 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
 
 
 def _matrix_tile_bytes(size: int) -> int:
-    """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, scores or queries, and a little."""
-    pitch, four_pitch = _whole_matrices(size) // 8 + 1, MATRIX_KEYS // 4 + 2
-    return 32 * MATRIX_KEYS * pitch + 16 * LARGE_TILE * max(four_pitch, pitch) + 128
+    """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, a matrix of each subgroup, and a little."""
+    pitch = _whole_matrices(size) // 8 + 1
+    return 32 * MATRIX_KEYS * pitch + LARGE_TILE // MATRIX * 16 * MATRIX * (MATRIX // 4 + 2) + 128
 
 
-def matrix_tile_config(size: int) -> dict[str, int]:
+def matrix_row_blocks(heads: int, rows: int, size: int) -> int:
+    """Matrices of rows that a subgroup has, by the turns of workgroups that so many rows of so many heads take.
+
+    >>> [matrix_row_blocks(384, rows, 64) for rows in (128, 197, 512)], matrix_row_blocks(96, 197, 64)
+    ([1, 2, 2], 1)
+    """
+    one, two = (heads * ceil_div(rows, blocks * LARGE_TILE) for blocks in (1, 2))
+    gains = TWO_BLOCKS_TIME * ceil_div(two, TWO_BLOCKS_TILES) <= ceil_div(one, ONE_BLOCK_TILES)
+    return 2 if gains and size <= TWO_BLOCKS_HEAD else 1
+
+
+def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
     """The constants of attention/matrix_tiles.wgsl."""
     return {
         "WG": MATRIX_TILE_THREADS,
+        "ROW_BLOCKS": row_blocks,
         "KEYS": MATRIX_KEYS,
         "KEY_BLOCKS": MATRIX_KEYS // MATRIX,
         "HEAD_BLOCKS": ceil_div(size, MATRIX),

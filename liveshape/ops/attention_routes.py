@@ -192,7 +192,8 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int)
     """Many rows by matrix units, so many keys at a time; floats of a contiguous cache become halves before."""
     values, kernel = attention.values, attention.kernels.matrix_tiles
     rows, size = values["rows"], values["HEAD_SIZE"]
-    chosen, tile = heuristics.matrix_tile_config(size), heuristics.LARGE_TILE
+    row_blocks = 1 if attention.workspace is None else heuristics.matrix_row_blocks(heads, rows, size)  # lines are short
+    chosen, tile = heuristics.matrix_tile_config(size, row_blocks), row_blocks * heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
     splits = heuristics.matrix_tile_splits(context, units)

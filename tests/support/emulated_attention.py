@@ -1,7 +1,8 @@
 """Attention by matrix units in plain WGSL, for adapters that have none: each lane has eight numbers of every matrix.
 
-Its control flow, its tiles and their values are as on a device with matrices, but for the order of a sum. A factor is
-where it lies in memory; queries, which the kernel loads once, and weights have tiles of their own.
+Its control flow, its tiles and their values are as on a device with matrices, but for the order of a sum, and for the
+threads of a subgroup, which do not run in step here: barriers keep them in order, so that all subgroups do the same. A
+right factor is where it lies in memory; left ones, whose scratch is used again, have places of their own.
 """
 
 from __future__ import annotations
@@ -17,59 +18,74 @@ from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 
 _CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
-    (re.compile(r"\bscores\[row \* PITCH \+ eight\] ="), "query_tile[row * PITCH + eight] ="),
-    (re.compile(r"(let weight_\w+ = )subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), r"\1held("),
-    (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&scores,"), "Factor(0u,"),
-    (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Factor(1u,"),
-    (re.compile(r"subgroupMatrixLoad<Right, row_major>\(\s*&tile,"), "Factor(3u,"),
+    (re.compile(r"(let query_(\d+)_(\d+) = )subgroupMatrixLoad<Left, row_major>\(&scores,"), r"\1held(\2u * HEAD_BLOCKS + \3u, "),
+    (
+        re.compile(r"(let weight_(\d+)_(\d+) = )subgroupMatrixLoad<Left, row_major>\(&scores,"),
+        r"\1held(ROW_BLOCKS * HEAD_BLOCKS + \2u * KEY_BLOCKS + \3u, ",
+    ),
+    (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Right(0u,"),
+    (re.compile(r"subgroupMatrixLoad<Right, row_major>\(\s*&tile,"), "Right(1u,"),
     (re.compile(r"subgroupMatrixLoad<Sum, row_major>\(\s*&scores,"), "loaded("),
     (re.compile(r"subgroupMatrixStore<row_major>\(\s*&scores,"), "stored("),
     (re.compile(r"subgroupMatrixMultiplyAccumulate\("), "multiplied("),
     (re.compile(r"subgroupBroadcastFirst\("), "("),
-    (re.compile(r"let lane = thread % LANES;"), "let lane = thread % LANES; own_lane = lane;"),
+    (re.compile(r"\bsubgroupAny\("), "any_of("),
+    (re.compile(r"let lane = thread % LANES;"), "let lane = thread % LANES; own_thread = thread;"),
+    (re.compile(r"\bin_order\(\);"), "workgroupBarrier();"),
+    (re.compile(r"let is_active = [^;]*;"), "const is_active = true;"),
 )
 _FUNCTIONS = """
-struct Factor { kind: u32, offset: u32, pitch: u32 } // of queries, keys, weights, values
+struct Left { at: u32 }
+struct Right { kind: u32, offset: u32, pitch: u32 } // of keys, of values
 struct Sum { own: array<f32, 8> }
-var<private> own_lane: u32;
-var<workgroup> query_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
-var<workgroup> weights: array<vec4<u32>, TILE_ROWS * SCORE_PITCH>;
+const LEFTS: u32 = ROW_BLOCKS * (HEAD_BLOCKS + KEY_BLOCKS); // of a subgroup
+var<private> own_thread: u32;
+var<workgroup> lefts: array<vec4<u32>, WG * LEFTS>; // two eights of a row after the other
+var<workgroup> flags: array<u32, WG>;
 
-// Weights are loaded before sums take their place.
-fn held(offset: u32, pitch: u32) -> Factor {
-    let at = offset + own_lane / 2u * pitch + own_lane % 2u;
-    weights[at] = scores[at];
+fn any_of(own: bool) -> bool {
+    flags[own_thread] = u32(own);
     workgroupBarrier();
-    return Factor(2u, offset, pitch);
+    var found = false;
+    for (var i = 0u; i < WG; i++) {
+        found = found || flags[i] != 0u;
+    }
+    workgroupBarrier();
+    return found;
+}
+
+fn held(index: u32, offset: u32, pitch: u32) -> Left {
+    let lane = own_thread % LANES;
+    let at = (own_thread / LANES * LEFTS + index) * LANES;
+    lefts[at + lane] = scores[offset + lane / 2u * pitch + lane % 2u];
+    return Left(at);
 }
 
 fn row_of(i: u32) -> u32 {
-    return (i * LANES + own_lane) / MATRIX;
+    return (i * LANES + own_thread % LANES) / MATRIX;
 }
 
 fn column_of(i: u32) -> u32 {
-    return (i * LANES + own_lane) % MATRIX;
+    return (i * LANES + own_thread % LANES) % MATRIX;
 }
 
 fn half_of(eight: vec4<u32>, i: u32) -> f32 {
     return unpack2x16float(eight[i / 2u])[i % 2u];
 }
 
-fn element(factor: Factor, line: u32, k: u32) -> f32 {
-    let at = factor.offset + line * factor.pitch;
-    switch factor.kind {
-        case 0u: { return half_of(query_tile[at + k / 8u], k % 8u); }
-        case 1u: { return half_of(tile[at + k / 8u], k % 8u); }
-        case 2u: { return half_of(weights[at + k / 8u], k % 8u); }
-        default: { return half_of(tile[factor.offset + k * factor.pitch + line / 8u], line % 8u); }
+fn right_element(right: Right, line: u32, k: u32) -> f32 {
+    if (right.kind == 0u) {
+        return half_of(tile[right.offset + line * right.pitch + k / 8u], k % 8u);
     }
+    return half_of(tile[right.offset + k * right.pitch + line / 8u], line % 8u);
 }
 
-fn multiplied(left: Factor, right: Factor, before: Sum) -> Sum {
+fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
     var found = before;
     for (var i = 0u; i < 8u; i++) {
         for (var k = 0u; k < MATRIX; k++) {
-            found.own[i] += element(left, row_of(i), k) * element(right, column_of(i), k);
+            let own = half_of(lefts[left.at + row_of(i) * 2u + k / 8u], k % 8u);
+            found.own[i] += own * right_element(right, column_of(i), k);
         }
     }
     return found;
