@@ -137,9 +137,13 @@ fn main(
     var key_$i: Eight;
     var value_$i: Eight;
 #endunroll
+#if CACHE == contiguous
     var fetched_factors = vec2<f32>(1.0);
+#endif
     if (begin < last_key) {
+#if CACHE == contiguous
         fetched_factors = factors_of(unit, begin, last_key);
+#endif
 #unroll i < LOADS
         key_$i = key_eight(unit, begin, last_key, load_of(thread + $iu * WG));
         value_$i = value_eight(unit, begin, last_key, load_of(thread + $iu * WG));
@@ -220,7 +224,9 @@ fn main(
         workgroupBarrier();
         // Under a condition, as compilers would move loads to where they are read, past all that is to hide them.
         if (first_key + KEYS < last_key) {
+#if CACHE == contiguous
             fetched_factors = factors_of(unit, first_key + KEYS, last_key);
+#endif
 #unroll i < LOADS
             key_$i = key_eight(unit, first_key + KEYS, last_key, load_of(thread + $iu * WG));
             value_$i = value_eight(unit, first_key + KEYS, last_key, load_of(thread + $iu * WG));
