@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from liveshape.graph import Limits, Shape
 from liveshape.ops.shapes import ceil_div
+from liveshape.ops.split_factors import PARTS, splits_floats
 
 FEW_ROWS = 16  # up to here attention is bound by the bandwidth of keys and values, not by arithmetic
 BLOCK_ROWS = 8  # that share the loads of a key
@@ -77,6 +78,9 @@ LANE_ROW_VEC4S = 64
 LANE_KEY_TURNS = 12  # of a lane's loops over a key and its value, where heads are loaded one element at a time
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
+
+# Split numbers: a tile has twice the keys in workgroup memory, and leaves no registers for larger heads.
+SPLIT_HEAD, ENOUGH_SPLIT_TILES = 64, 128
 
 
 class Block(NamedTuple):
@@ -261,11 +265,34 @@ def matrix_keys(size: int, limits: Limits) -> int:
     >>> matrix_keys(64, Limits())
     0
     """
+    takes = limits.half_inputs and size <= LARGE_HEAD and _fits_matrices(size, 1, limits)
+    return MATRIX_KEYS if takes else 0
+
+
+def split_keys(size: int, limits: Limits) -> int:
+    """The same where each number is the sum of two halves: float32 that nobody permits to round, on fast matrix units.
+
+    >>> split_keys(64, Limits())
+    0
+    """
+    takes = splits_floats("float32", limits) and size <= SPLIT_HEAD and _fits_matrices(size, PARTS, limits)
+    return MATRIX_KEYS if takes else 0
+
+
+def gains_by_splitting(heads: int, rows: int) -> bool:
+    """Whether attention of so many heads has tiles enough for split numbers to take less time than threads.
+
+    >>> gains_by_splitting(384, 128), gains_by_splitting(12, 128)
+    (True, False)
+    """
+    return heads * ceil_div(rows, LARGE_TILE) >= ENOUGH_SPLIT_TILES
+
+
+def _fits_matrices(size: int, parts: int, limits: Limits) -> bool:
     square = any(each.m == each.n == each.k == MATRIX for each in limits.matrices_of("float16"))
-    if not limits.half_inputs or limits.one_order or not square or limits.subgroup != MATRIX_LANES:
-        return 0
-    fits = size % 8 == 0 and size <= LARGE_HEAD and _matrix_tile_bytes(size) <= limits.max_workgroup_bytes
-    return MATRIX_KEYS if fits else 0
+    if limits.one_order or not square or limits.subgroup != MATRIX_LANES:
+        return False
+    return size % 8 == 0 and _matrix_tile_bytes(size, parts) <= limits.max_workgroup_bytes
 
 
 def _whole_matrices(size: int) -> int:
@@ -273,14 +300,17 @@ def _whole_matrices(size: int) -> int:
     return ceil_div(size, MATRIX) * MATRIX
 
 
-def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits) -> tuple[int, int]:
+def half_cache_size(
+    queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits, *, split: bool = False
+) -> tuple[int, int]:
     """Bytes of keys and values as halves, and their tiles, up to these shapes; none where no matrix units take them."""
     row_axis, head_axis = axes
-    keys, size = matrix_keys(cache[3], limits), cache[3]
+    size = cache[3]
+    keys = split_keys(size, limits) if split else matrix_keys(size, limits)
     if not keys or is_few_rows(queries[row_axis], queries[head_axis] // max(cache[head_axis], 1)):
         return 0, 0
     tiles = cache[0] * cache[head_axis] * ceil_div(cache[row_axis], keys)
-    nbytes = 4 * tiles * keys * _whole_matrices(size)
+    nbytes = 4 * tiles * keys * _whole_matrices(size) * (PARTS if split else 1)
     return (nbytes, tiles) if nbytes <= limits.max_binding_bytes else (0, 0)
 
 
@@ -293,10 +323,10 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
     return max(1, min(MAX_SPLITS, ENOUGH_MATRIX_TILES // max(tiles, 1), ceil_div(context, MIN_MATRIX_SPLIT_KEYS)))
 
 
-def _matrix_tile_bytes(size: int) -> int:
+def _matrix_tile_bytes(size: int, parts: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, a matrix of each subgroup, and a little."""
     pitch = _whole_matrices(size) // 8 + 1
-    return 32 * MATRIX_KEYS * pitch + LARGE_TILE // MATRIX * 16 * MATRIX * (MATRIX // 4 + 2) + 128
+    return 32 * MATRIX_KEYS * pitch * parts + LARGE_TILE // MATRIX * 16 * MATRIX * (MATRIX // 4 + 2) + 128
 
 
 def matrix_row_blocks(heads: int, rows: int, size: int) -> int:
@@ -310,7 +340,7 @@ def matrix_row_blocks(heads: int, rows: int, size: int) -> int:
     return 2 if gains and size <= TWO_BLOCKS_HEAD else 1
 
 
-def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
+def matrix_tile_config(size: int, row_blocks: int, parts: int) -> dict[str, int]:
     """The constants of attention/matrix_tiles.wgsl."""
     return {
         "WG": MATRIX_TILE_THREADS,
@@ -318,7 +348,7 @@ def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
         "KEYS": MATRIX_KEYS,
         "KEY_BLOCKS": MATRIX_KEYS // MATRIX,
         "HEAD_BLOCKS": ceil_div(size, MATRIX),
-        "LOADS": ceil_div(MATRIX_KEYS * _whole_matrices(size) // 8, MATRIX_TILE_THREADS),
+        "LOADS": ceil_div(parts * MATRIX_KEYS * _whole_matrices(size) // 8, MATRIX_TILE_THREADS),
     }
 
 
