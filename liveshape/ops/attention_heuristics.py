@@ -69,8 +69,8 @@ MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and th
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
 MATRIX_KEYS = 32  # of a step
 # Subgroups with two matrices of rows load half as many keys, and heads up to this leave them the registers. Workgroups
-# have 15 KB of the 48 that an SM has for all: so many of two matrices run at once (the others by their registers), and
-# of one; one of two takes that much longer: 32 x 12 heads x 512 x 64 took 154 and 173 us, x 128 x 64 20 and 17.5 (H200).
+# have 15 KB of the 48 that an SM has for all: so many of two matrices run at once (by registers), and of
+# one; one of two takes that much longer: 32 x 12 heads x 512 x 64 took 154 and 173 us, x 128 x 64 20 and 17.5 (H200).
 TWO_BLOCKS_HEAD, TWO_BLOCKS_TILES, ONE_BLOCK_TILES, TWO_BLOCKS_TIME = 64, 264, 396, 1.16
 
 # Where threads are few: of queries, and as many of sums, that a lane keeps.
