@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
+from liveshape.kernels import Variant
 from liveshape.lower.fusion import fuse
 from liveshape.lower.lowering import optimized, simplified
 from liveshape.ops import attention_heuristics
@@ -55,11 +57,14 @@ def test_heads_of_half_a_matrix_along_strides(floats: str, monkeypatch: pytest.M
     assert any(name.startswith(kernel) for name in kernels_of(device))
 
 
-# Scores that grow with the keys: sums are rescaled, of rows in two matrices of a subgroup.
+# Scores that grow with the keys: sums are rescaled, of rows in one matrix of a subgroup and in two, the second of which
+# has some rows, or none.
 @pytest.mark.slow
 @pytest.mark.parametrize("floats", ["float32", "float16"])
-def test_sums_are_rescaled(floats: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row_blocks", [1, 2])
+def test_sums_are_rescaled(floats: str, row_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_heuristics, "FEW_LARGE_TILES", 0)
+    monkeypatch.setattr(attention_heuristics, "TWO_BLOCKS_TIME", 0 if row_blocks == 2 else 9)
     limits = emulate(monkeypatch, open_device().limits)
     device = open_device(limits=limits)
     case = Spelling("", eager, key_heads=2, floats=floats, nan=True, size=32)
@@ -70,6 +75,36 @@ def test_sums_are_rescaled(floats: str, monkeypatch: pytest.MonkeyPatch) -> None
         inputs[1] *= np.linspace(0, 9, keys, dtype=floats)[None, :, None]
         executor.poison()
         np.testing.assert_allclose(executor.execute(inputs)[0], golden(case, inputs, None), 4e-3, 8e-3)
+    chosen = {dict(each.constants)["ROW_BLOCKS"] for each in _variants(device, "attention/matrix_tiles")}
+    assert chosen == {row_blocks}
+
+
+# Float32 that nobody permits to round: sums leave their matrices every few steps, and where they are rescaled.
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "eager",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("sdpa with a whole mask", "sdpa that is causal")),
+    ],
+)
+def test_numbers_of_two_halves(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_heuristics, "FEW_LARGE_TILES", 0)
+    monkeypatch.setattr(attention_heuristics, "ENOUGH_SPLIT_TILES", 1)
+    limits = replace(emulate(monkeypatch, open_device().limits), half_inputs=False, fast_matrices=True)
+    device = open_device(limits=limits)
+    case = replace(SPELLINGS[spelling], size=24)
+    _, graph = written(case)
+    executor = Executor(compile(fuse(graph, limits), limits), device)
+    for rows in (40, 21, 170):
+        inputs = drawn(case, np.random.default_rng(rows), 1, rows, rows)
+        inputs[1] *= np.linspace(0, 9, rows, dtype="float32")[None, :, None]
+        executor.poison()
+        np.testing.assert_allclose(executor.execute(inputs)[0], golden(case, inputs, None), 1e-5, 1e-5)
+    assert _variants(device, "attention/matrix_tiles+split")
+
+
+def _variants(device: Device, kernel: str) -> list[Variant]:
+    return [each for each in device._pipelines if each.kernel.name.startswith(kernel)]  # type: ignore[attr-defined]
 
 
 class Rounded(Form):
