@@ -80,7 +80,7 @@ LANE_KEY_TURNS = 12  # of a lane's loops over a key and its value, where heads a
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
 # Split numbers: a tile has twice the keys in workgroup memory, and leaves no registers for larger heads.
-SPLIT_HEAD, ENOUGH_SPLIT_TILES = 64, 128
+SPLIT_HEAD, ENOUGH_SPLIT_TILES = 0, 128
 
 
 class Block(NamedTuple):

@@ -84,7 +84,12 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 const SUBGROUPS: u32 = WG / LANES;
 const TILE_ROWS: u32 = SUBGROUPS * ROW_BLOCKS * MATRIX;
-const SLACK: f32 = 5.0; // weights stay below exp(5) and halves
+#if HALVES == split
+const LIFT: f32 = 5.5; // of weights, as a logarithm: what halves leave of them must not vanish
+#else
+const LIFT: f32 = 0.0;
+#endif
+const SLACK: f32 = LIFT + 5.0; // weights stay below its exponential, and halves
 const FLUSH_STEPS: u32 = 4;
 const LOG2_E: f32 = 1.4426950408889634;
 
@@ -317,8 +322,9 @@ fn main(
                 top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
                 let raised = top + shift > relative_to_$r + SLACK;
                 if (raised) {
-                    correction_$r = exp(relative_to_$r - (top + shift));
-                    relative_to_$r = top + shift;
+                    let raised_to = top + shift - LIFT;
+                    correction_$r = exp(relative_to_$r - raised_to);
+                    relative_to_$r = raised_to;
                 }
                 if (hides) {
                     // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift
