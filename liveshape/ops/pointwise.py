@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape, SymInt
-from liveshape.graph.elements import is_complex, prod
+from liveshape.graph.elements import by_itself, is_complex, prod
 from liveshape.graph.expression import EXACT, Applied, Expression, is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
-from liveshape.kernels.pointwise_operands import RAMP, SAME, SCALAR, STRIDED, Operands
+from liveshape.kernels.pointwise_operands import RAMP, REPEATED, SAME, SCALAR, STRIDED, Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.pointwise_text import hidden
 from liveshape.kernels.requests import GetLimits
@@ -244,17 +244,28 @@ def layout(
     >>> layout(("int32",), (Ramp((2, 3), (-1, 1)),), (2, 3))[1]["dims"]
     (2, 4294967295, 0, 0, 3, 1, 0, 0)
     """
-    found = tuple([_how(tensor, shape) for tensor in tensors])
+    found = [_how(tensor, shape) for tensor in tensors]
     strided = [tensor for tensor, how in zip(tensors, found, strict=True) if how in (STRIDED, RAMP)]
     if not strided:
-        return Operands(dtypes, found, prefix=prefix), {}
-    sizes, strides = merge_dims(shape, *(broadcast_strides(each.shape, shape, _strides(each)) for each in strided))
-    starts = tuple([_start(each) for each in strided])
+        return Operands(dtypes, tuple(found), prefix=prefix), {}
+    # Views that lie alike share a column: what is known of a channel or a row is found once.
+    kinds = [each[1:] if isinstance(each, Viewed) else each for each in strided]
+    shared = [kinds.index(kind) if isinstance(kind, tuple) else place for place, kind in enumerate(kinds)]
+    unique = [strided[place] for place in sorted(set(shared))]
+    sizes, strides = merge_dims(shape, *(broadcast_strides(each.shape, shape, _strides(each)) for each in unique))
+    starts = tuple([_start(each) for each in unique])
     apart = len(sizes) > 1 and sizes[-1] % 4 != 0
-    for each, row, start in zip(strided, strides, starts, strict=True):
-        apart = apart or (isinstance(each, Viewed) and not _in_vectors(row, start))
-    operands = Operands(dtypes, found, apart, prefix, any(start != 0 for start in starts))
-    gap = (0,) * (4 * operands.words - 1 - len(strided))
+    columns = tuple([sorted(set(shared)).index(place) for place in shared])
+    for each, column in zip(strided, columns, strict=True):
+        if isinstance(each, Viewed):
+            apart = apart or not _in_vectors(strides[column], starts[column])
+            if strides[column][-1:] == (0,) and (by_itself(each.dtype) or each.dtype == "int8"):
+                found[tensors.index(each)] = REPEATED
+    own = len(unique) == len(strided)
+    operands = Operands(
+        dtypes, tuple(found), apart, prefix, any(start != 0 for start in starts), () if own else columns
+    )
+    gap = (0,) * (4 * operands.words - 1 - len(unique))
     dims = tuple(
         [number for axis, size in enumerate(sizes) for number in (size, *(row[axis] for row in strides), *gap)]
     )

@@ -10,6 +10,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.ops.pointwise import Build, Viewed, evaluate
 from liveshape.ops.reduction import Steps
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import but_dims
@@ -17,7 +18,6 @@ from liveshape.ops.shapes import axis_of, ceil_div
 from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads
 
 SOFTMAX = Kernel.load("reduction/softmax")
-SOFTMAX_OF_TOTALS = Kernel.load("reduction/softmax", TOTALS="given")
 LANE_SOFTMAX = {4: Kernel.load("reduction/lane_softmax"), 1: Kernel.load("reduction/lane_softmax", WIDTH="one")}
 LANE_TURNS = 4  # for a vector: it is read three times, and there are blocks
 MANY_ROWS, GROUP_ROWS = 256, 4  # from which on a workgroup has some: it costs as much as some hundred elements
@@ -77,7 +77,16 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
         yield SOFTMAX(out, x, **rows, **reduction_threads(units, limits))
         return
     totals = yield from log_sum_exps(x, units, inner, scratch, limits)
-    yield SOFTMAX_OF_TOTALS(out, x, totals, **rows, threads=x.numel)
+    sizes = (units.number // inner, units.length, inner)
+    # Of each row its maximum, and beside it the sum of exponentials of what is below that.
+    largest, sums = (Viewed(totals, (sizes[0], 1, inner), (2 * inner, 0, 2), start) for start in (0, 1))
+    e = Build(out.dtype)
+    below = e.exact("sub", Viewed(x, sizes), largest)
+    if log:
+        e.call("sub", below, e.exact("log", sums))
+    else:
+        e.call("div", e.exact("exp", below), sums)
+    yield from evaluate(e.made(), out, shape=x.shape)
 
 
 def _units(shape: tuple[int, ...], axis: int) -> Units:

@@ -1,8 +1,6 @@
-// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32: all of it, or the last of the
-// stages of long rows, by their log-sum-exp.
+// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32.
 // composable x: it may be read for its statistics, and once more.
 // composable: each element is stored once.
-#choice TOTALS: own, given
 // TIn: f32, f16
 // TOut: f32, f16
 override WG: u32 = 256;
@@ -15,12 +13,7 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
-#if TOTALS == given
-@group(0) @binding(2) var<storage, read> totals: array<vec2<f32>>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
 @group(0) @binding(2) var<uniform> params: Params;
-#endif
 
 fn store(at: u32, total: vec2<f32>) {
     let shifted = f32(x[at]) - total.x;
@@ -31,23 +24,6 @@ fn store(at: u32, total: vec2<f32>) {
     }
 }
 
-#if TOTALS == given
-fn each(i: u32) {
-    store(i, totals[i / (params.length * params.inner) * params.inner + i % params.inner]);
-}
-
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, grid) * WG + thread;
-    if (i < params.rows * params.length) {
-        each(i);
-    }
-}
-#else
 #include reduction/log_sum_exp
 #include reduction/across_threads
 #include reduction/parts
@@ -75,4 +51,3 @@ fn main(
         store(start + j * params.inner, total);
     }
 }
-#endif
