@@ -26,7 +26,7 @@ from liveshape.lower.pattern_operators import (
 )
 from liveshape.lower.pointwise_fusion import expression_of
 from liveshape.ops.convolution import MAX_QUOTIENT
-from liveshape.ops.matrix_heuristics import gains_by_matrices
+from liveshape.ops.matrix_heuristics import gains_by_matrices, halving_threads
 from liveshape.ops.pointwise import Pointwise
 from liveshape.ops.shapes import axis_of, ceil_div
 
@@ -101,7 +101,7 @@ class ImageChains:
             return self._are_images(node.args[:1]) and _over_pixels(node)
         if node.name in GROUP_NORMS:
             own = math.lcm(out.max_shape[1] // node.args[6], EIGHT) // EIGHT
-            return self._are_images(node.args[:1]) and own <= _MAX_NORM_GROUP
+            return self._are_images(node.args[:1]) and own <= min(_MAX_NORM_GROUP, halving_threads(self._limits))
         if node.name in CONCATENATIONS:
             images = all(is_image(each) and self._fits(each) and self._stays(each) for each in node.args[0])
             turned = any(each in self._turned for each in node.args[0])

@@ -206,7 +206,7 @@ def group_norm(
     out.shape = x.shape
     limits: Limits = yield GetLimits()
     threads = halving_threads(limits)
-    band = norm_band(channels, own)
+    band = norm_band(channels, own, threads)
     parts = norm_parts(pixels, band, threads)
     most = norm_parts(prod(x.max_shape[1:3]), band, threads)
     given = weight or bias
@@ -227,15 +227,17 @@ def group_norm(
     yield PIXEL_NORM["parts"](out, *read, sums, **norm)
 
 
-def norm_band(channels: int, group: int) -> int:
-    """Vectors of eight channels that a workgroup sums, whole groups of so many channels: a divisor of all there are.
+def norm_band(channels: int, group: int, threads: int) -> int:
+    """Vectors of eight channels that a workgroup sums, whole groups of so many channels, a thread for each: they divide
+    all that there are.
 
-    >>> norm_band(320, 10), norm_band(128, 4), norm_band(2560, 80)
-    (5, 8, 10)
+    >>> norm_band(320, 10, 256), norm_band(128, 4, 256), norm_band(2560, 80, 256), norm_band(128, 1, 32)
+    (5, 8, 10, 4)
     """
     unit = math.lcm(group, EIGHT) // EIGHT
     eights = channels // EIGHT
-    return max(width for width in range(unit, max(unit, MAX_BAND) + 1, unit) if eights % width == 0)
+    most = max(unit, min(MAX_BAND, threads * group // EIGHT))
+    return max(width for width in range(unit, most + 1, unit) if eights % width == 0)
 
 
 def norm_parts(pixels: int, band: int, threads: int) -> int:

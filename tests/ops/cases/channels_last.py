@@ -138,6 +138,7 @@ CASES = [
     _normed(lambda s: (2, s, 7, 40), 4, (True, False)),
     _normed(lambda s: (1, 9, s, 16), 4, (False, True), far=30.0),
     _normed(lambda s: (s, 2, 2, 8), 1, (False, False)),
+    _normed(lambda s: (2, s, 3, 64), 64, (True, False)),
     _normed(lambda s: (2, 31, 4 * s, 256), 32, (True, True), out="float16"),
     _normed(lambda s: (1, 16 * s, 41, 40), 20, (True, True), far=30.0, sizes=LONG),
 ]

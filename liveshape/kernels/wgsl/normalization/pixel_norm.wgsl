@@ -36,24 +36,24 @@ var<workgroup> groups: array<vec2<f32>, WG>; // sums of the groups of the band
 
 #if STATISTICS == parts
 fn total_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> {
-    let lines = WG / inside;
+    let lines = min(WG / inside, params.parts);
+    let line = thread / inside;
     var sum = vec2<f32>();
-    if (thread < lines * inside) {
+    if (line < lines) {
         let all = params.eights * 8u / params.group;
         let start = image * params.parts * all + band * 8u / params.group + thread % inside;
-        for (var part = thread / inside; part < params.parts; part += lines) {
+        for (var part = line; part < params.parts; part += lines) {
             sum += sums[start + part * all];
         }
     }
     groups[thread] = sum;
-    workgroupBarrier();
-    if (thread < inside) {
-        for (var other = 1u; other < lines; other++) {
-            sum += groups[other * inside + thread];
+    for (var half = pairs_of(lines); half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (line < half && line + half < lines) {
+            groups[thread] += groups[thread + half * inside];
         }
     }
-    workgroupBarrier();
-    return sum;
+    return groups[thread];
 }
 #endif
 
@@ -100,6 +100,7 @@ fn main(
 #else
     let found = total_groups(thread, read, band, inside, 0u, params.pixels);
 #endif
+    workgroupBarrier();
     if (thread < inside) {
         groups[thread] = found;
     }

@@ -35,37 +35,46 @@ fn firsts(image: u32, eight: u32) -> Eight {
     return first;
 }
 
-// Sums of all threads that have the same channels, for the first of these threads.
-fn total_lines(thread: u32, mine: Eight) -> Eight {
+// How far apart lines are that meet first: the power of two below their number.
+fn pairs_of(lines: u32) -> u32 {
+    return 1u << (31u - countLeadingZeros(max(lines, 2u) - 1u));
+}
+
+// The sum of the group `thread` of the band, of what all threads have of their channels: lines meet in pairs, and up to
+// four threads share the channels of a group.
+fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
+    let lines = WG / params.band;
+    let line = thread / params.band;
     totals[thread] = mine.low;
     totals[WG + thread] = mine.high;
+    for (var half = pairs_of(lines); half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (line < half && line + half < lines) {
+            totals[thread] += totals[thread + half * params.band];
+            totals[WG + thread] += totals[WG + thread + half * params.band];
+        }
+    }
     workgroupBarrier();
-    var total = mine;
-    if (thread < params.band) {
-        for (var other = thread + params.band; other < WG / params.band * params.band; other += params.band) {
-            total.low += totals[other];
-            total.high += totals[WG + other];
+    let shares = min(4u, WG / inside);
+    let group = thread / shares;
+    var sum = 0.0;
+    if (group < inside) {
+        for (var own = thread % shares; own < params.group; own += shares) {
+            let channel = group * params.group + own;
+            sum += totals[channel % 8u / 4u * WG + channel / 8u][channel % 4u];
+        }
+    }
+    workgroupBarrier();
+    totals[thread].x = sum;
+    workgroupBarrier();
+    var total = 0.0;
+    if (thread < inside) {
+        for (var share = 0u; share < shares; share++) {
+            total += totals[thread * shares + share].x;
         }
     }
     workgroupBarrier();
     return total;
-}
-
-// The sum of a group of the band, of those of its channels.
-fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
-    if (thread < params.band) {
-        totals[2u * thread] = mine.low;
-        totals[2u * thread + 1u] = mine.high;
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-    if (thread < inside) {
-        for (var channel = thread * params.group; channel < (thread + 1u) * params.group; channel++) {
-            sum += totals[channel / 4u][channel % 4u];
-        }
-    }
-    workgroupBarrier();
-    return sum;
 }
 
 // Of the group `thread` of the band from the vector `band` on; there are `inside` of these.
@@ -94,6 +103,6 @@ fn total_groups(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end
 #endunroll
         }
     }
-    let sum = total_of_group(thread, inside, total_lines(thread, total));
-    return vec2<f32>(sum, total_of_group(thread, inside, total_lines(thread, square)));
+    let sum = total_of_group(thread, inside, total);
+    return vec2<f32>(sum, total_of_group(thread, inside, square));
 }
