@@ -6,7 +6,7 @@ group. They follow torch in float32: a value is multiplied by the inverse of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -92,17 +92,6 @@ def quantize_per_tensor(
 
 
 @op(
-    *_both("quantize", "per_tensor.tensor", "per_tensor.Tensor_out"),
-    schema=f"x scale zero_point {_RANGE} dtype out",
-    rows=elementwise("x"),
-)
-def quantize_per_tensor_tensor(
-    x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
-) -> Steps:
-    yield from _quantize(x, scale, zero_point, Blocks(x.shape, (False,) * x.rank), quant_min, quant_max, out)
-
-
-@op(
     *_both("quantize", "per_channel.default", "per_channel.out"),
     schema=f"x scales zero_points axis {_RANGE} dtype out",
     rows=by_channels,
@@ -117,18 +106,6 @@ def quantize_per_channel(
     out: LiveTensor,
 ) -> Steps:
     yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
-
-
-@op(
-    *_both("quantize", "per_token.default", "per_token.out"),
-    schema=f"x scales zero_points {_RANGE} dtype out",
-    rows=with_scales("x", "scales", "zero_points"),
-)
-def quantize_per_token(
-    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
-) -> Steps:
-    """Here, and only here, torch adds the zero point before it rounds."""
-    yield from _quantize(x, scales, zero_points, tokens(x), quant_min, quant_max, out, zero_first=True)
 
 
 @op(
@@ -159,15 +136,6 @@ def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int
 
 
 @op(
-    *_both("dequantize", "per_tensor.tensor", "per_tensor.Tensor_out"),
-    schema=f"x scale zero_point {_OUT}",
-    rows=elementwise("x"),
-)
-def dequantize_per_tensor_tensor(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _dequantize(x, scale, zero_point, Blocks(x.shape, (False,) * x.rank), out)
-
-
-@op(
     *_both("dequantize", "per_channel.default", "per_channel.out"),
     schema=f"x scales zero_points axis {_OUT}",
     rows=by_channels,
@@ -179,15 +147,6 @@ def dequantize_per_channel(
 
 
 @op(
-    *_both("dequantize", "per_token.default", "per_token.out"),
-    schema=f"x scales zero_points {_OUT}",
-    rows=with_scales("x", "scales", "zero_points"),
-)
-def dequantize_per_token(x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _dequantize(x, scales, zero_points, tokens(x), out)
-
-
-@op(
     "torchao.dequantize_affine.default",
     schema=f"x block_size scale zero_point dtype {_RANGE} out_dtype out",
     rows=block_wise("scale", "zero_point"),
@@ -196,6 +155,20 @@ def dequantize_affine(
     x: LiveTensor, block_size: Ints, scale: LiveTensor, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Steps:
     yield from _dequantize(x, scale, zero_point, _split(x, block_size), out)
+
+
+def _register(form: str, tail: str, rows: Any, blocks: Callable[[LiveTensor], Blocks], zero_first: bool) -> None:
+    """Both directions, of what has a scale and a zero point for each of these blocks."""
+
+    @op(*_both("quantize", form, tail), schema=f"x scales zero_points {_RANGE} dtype out", rows=rows)
+    def quantize(
+        x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
+    ) -> Steps:
+        yield from _quantize(x, scales, zero_points, blocks(x), quant_min, quant_max, out, zero_first=zero_first)
+
+    @op(*_both("dequantize", form, tail), schema=f"x scales zero_points {_OUT}", rows=rows)
+    def dequantize(x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor) -> Steps:
+        yield from _dequantize(x, scales, zero_points, blocks(x), out)
 
 
 def _quantize(
@@ -229,6 +202,13 @@ def _channels(x: LiveTensor, axis: int) -> Blocks:
 def tokens(x: LiveTensor) -> Blocks:
     """The rows of a tensor."""
     return Blocks((prod(x.shape[:-1]), x.shape[-1]), (True, False))
+
+
+_register(
+    "per_tensor.tensor", "per_tensor.Tensor_out", elementwise("x"), lambda x: Blocks(x.shape, (False,) * x.rank), False
+)
+# Here, and only here, torch adds the zero point before it rounds.
+_register("per_token.default", "per_token.out", with_scales("x", "scales", "zero_points"), tokens, True)
 
 
 def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number, Number]:

@@ -254,24 +254,26 @@ _over_dims(ALL, "aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dim
 _over_all(ALL, "aten.all.default", "aten::all.all_out")
 
 
-@op("aten.amax.default", "aten::amax.out", any_size=True, **_OVER_DIMS)
-def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, out, None, least=False)
+def _register_extremum(word: str, least: bool) -> None:
+    @op(f"aten.a{word}.default", f"aten::a{word}.out", any_size=not least, **_OVER_DIMS)
+    def over_dims(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+        yield from _extremum(x, dim, keepdim, out, None, least=least)
+
+    @op(f"aten.{word}.default", f"aten::{word}.unary_out", **_OVER_ALL)
+    def over_all(x: LiveTensor, out: LiveTensor) -> Steps:
+        yield from _extremum(x, None, False, out, None, least=least)
+
+    @op(f"aten.arg{word}.default", f"aten::arg{word}.out", **_OVER_DIMS)
+    def place(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+        yield from _extremum(x, dim, keepdim, None, out, least=least)
+
+    @op(f"aten.{word}.dim", f"aten::{word}.dim_{word}", rows=but_dims("x", "dim", keepdim="keepdim"))
+    def both(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
+        yield from _extremum(x, (dim,), keepdim, *out, least=least)
 
 
-@op("aten.amin.default", "aten::amin.out", **_OVER_DIMS)
-def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, out, None, least=True)
-
-
-@op("aten.max.default", "aten::max.unary_out", **_OVER_ALL)
-def max_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _extremum(x, None, False, out, None, least=False)
-
-
-@op("aten.min.default", "aten::min.unary_out", **_OVER_ALL)
-def min_all(x: LiveTensor, out: LiveTensor) -> Steps:
-    yield from _extremum(x, None, False, out, None, least=True)
+_register_extremum("max", least=False)
+_register_extremum("min", least=True)
 
 
 @op("aten.prod.dim_int", "aten::prod.int_out", **_OVER_DIMS)
@@ -302,23 +304,3 @@ def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out:
 def var_mean(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensors) -> Steps:
     yield from var(x, dim, correction, keepdim, out[0])
     yield from reduce(MEAN, x, dim, keepdim, out[1])
-
-
-@op("aten.argmax.default", "aten::argmax.out", **_OVER_DIMS)
-def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, None, out, least=False)
-
-
-@op("aten.argmin.default", "aten::argmin.out", **_OVER_DIMS)
-def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    yield from _extremum(x, dim, keepdim, None, out, least=True)
-
-
-@op("aten.max.dim", "aten::max.dim_max", rows=but_dims("x", "dim", keepdim="keepdim"))
-def max_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
-    yield from _extremum(x, (dim,), keepdim, *out, least=False)
-
-
-@op("aten.min.dim", "aten::min.dim_min", rows=but_dims("x", "dim", keepdim="keepdim"))
-def min_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
-    yield from _extremum(x, (dim,), keepdim, *out, least=True)
