@@ -11,6 +11,7 @@ import pytest
 from bench.host import Decoding, reduced
 from liveshape.device.protocol import Clock, Command
 from liveshape.graph import Tensor
+from liveshape.lower.lowering import optimized
 from liveshape.plan.compiling import compile
 from liveshape.plan.cost import Cost, costs
 from liveshape.plan.layers import AFTER, BEFORE, layers_of
@@ -50,6 +51,22 @@ def test_dispatches_per_token() -> None:
     assert (many - few) % 12 == 0, "every layer has the same"
     assert (many - few) // 12 <= MOST_DISPATCHES
     assert few - (many - few) // 3 <= MOST_AROUND
+
+
+def test_a_product_with_an_epilogue_has_its_operations() -> None:
+    chain, (rows, depth, columns) = Chain(), (9, 24, 40)
+    x, residual = chain.input((rows, depth)), chain.input((rows, columns))
+    weight = chain.constant(np.ones((columns, depth), np.float32))
+    product = chain.node("aten.linear.default", x, weight, None, chain.tensor((rows, columns)))
+    out = chain.node("aten.add.Tensor", product, residual, 1, chain.tensor((rows, columns)))
+    limits = PaperDevice().limits
+    fused = optimized(chain.graph(out), limits)
+    assert [node.name for node in fused.nodes] == ["liveshape.composed"]
+    executor = Executor(compile(fused, limits), PaperDevice())
+    executor.execute([np.ones((rows, depth), np.float32), np.ones((rows, columns), np.float32)])
+    assert total(executor).operations == 2 * rows * depth * columns
+    (command,) = executor.encoder.commands(executor.live, 0, 1)
+    assert command.label.rpartition(", kernel ")[2].endswith(" + add"), "the kernel is named with its expression"
 
 
 def test_params_per_token_are_the_same_at_every_depth() -> None:
