@@ -21,6 +21,7 @@ from tests.graphs.generator import attention_program, random_program
 from tests.graphs.program import Program, listing, shrunk
 from tests.graphs.reference import expected
 from tests.graphs.running import LIMITS, Choices, Interrupt, Run
+from tests.support.uncontracted import nothing_contracted
 
 COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "150"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
@@ -206,6 +207,21 @@ def test_an_interrupted_call_leaves_nothing_behind(first: int) -> None:
 @pytest.mark.parametrize("first", seeds(0.1))
 def test_what_the_host_computes_is_never_seen(first: int) -> None:
     assert run_batch(check_host, first)["refused"] == 0
+
+
+def test_kernels_in_which_nothing_is_contracted() -> None:
+    """Those of a GPU, where `tests/graphs/conftest.py` has them: on any device the bytes of the operators apart."""
+    with nothing_contracted():
+        for seed in (20260826, 20260833, 20260841):
+            error = problem(check_uncontracted, random_program(seed))
+            assert error is None, error
+
+
+def check_uncontracted(program: Program, chance: random.Random) -> None:
+    truth = expected(program)
+    runs = [every_call(program, choices, truth) for choices in (Choices(), Choices(fusion=False))]
+    for turn, (fused, apart) in enumerate(zip(*runs, strict=True)):
+        check_same(fused, apart, f"nothing contracted, call {turn}")
 
 
 def test_a_wrong_result_is_found_and_shrunk() -> None:

@@ -16,6 +16,7 @@ from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels import composition, pointwise_kernel, pointwise_text, prologues
 from liveshape.kernels.composition import Epilogue
 from liveshape.kernels.prologues import Prologue
+from liveshape.lower import q4_patterns
 from liveshape.ops import pointwise
 
 ANYWAY = -1  # no call: what a kernel computes before an expression, or reads behind one, is hidden by its zero
@@ -65,7 +66,7 @@ def _hiding_getter(self: Prologue, *how: Any) -> list[str]:
 def nothing_contracted() -> Iterator[None]:
     """Every kernel that is generated within."""
     with ExitStack() as patches:
-        for module in (pointwise_text, pointwise):
+        for module in (pointwise_text, pointwise, q4_patterns):  # gates have no params: they are not composed
             patches.enter_context(mock.patch.object(module, "hidden", every_result))
         patches.enter_context(mock.patch.object(Epilogue, "_setter", _hiding_setter))
         patches.enter_context(mock.patch.object(Prologue, "_getter", _hiding_getter))
