@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from liveshape.graph import Limits, Shape
 from liveshape.ops.shapes import ceil_div
-from liveshape.ops.split_factors import PARTS, splits_floats
 
 FEW_ROWS = 16  # up to here attention is bound by the bandwidth of keys and values, not by arithmetic
 BLOCK_ROWS = 8  # that share the loads of a key
@@ -69,8 +68,8 @@ MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and th
 MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
 MATRIX_KEYS = 32  # of a step
 # Subgroups with two matrices of rows load half as many keys, and heads up to this leave them the registers. Workgroups
-# have 15 KB of the 48 that an SM has for all: so many of two matrices run at once (by registers), and of
-# one; one of two takes that much longer: 32 x 12 heads x 512 x 64 took 154 and 173 us, x 128 x 64 20 and 17.5 (H200).
+# have 15 KB of the 48 that an SM has for all: so many of two matrices run at once (by registers), and of one. One of
+# two takes that much longer: 32 x 12 heads x 512 x 64 took 154 and 173 us, x 128 x 64 20 and 17.5 (H200).
 TWO_BLOCKS_HEAD, TWO_BLOCKS_TILES, ONE_BLOCK_TILES, TWO_BLOCKS_TIME = 64, 264, 396, 1.16
 
 # Where threads are few: of queries, and as many of sums, that a lane keeps.
@@ -78,9 +77,6 @@ LANE_ROW_VEC4S = 64
 LANE_KEY_TURNS = 12  # of a lane's loops over a key and its value, where heads are loaded one element at a time
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
-
-# Split numbers: a tile has twice the keys in workgroup memory, and leaves no registers for larger heads.
-SPLIT_HEAD, ENOUGH_SPLIT_TILES = 0, 128
 
 
 class Block(NamedTuple):
@@ -265,34 +261,11 @@ def matrix_keys(size: int, limits: Limits) -> int:
     >>> matrix_keys(64, Limits())
     0
     """
-    takes = limits.half_inputs and size <= LARGE_HEAD and _fits_matrices(size, 1, limits)
-    return MATRIX_KEYS if takes else 0
-
-
-def split_keys(size: int, limits: Limits) -> int:
-    """The same where each number is the sum of two halves: float32 that nobody permits to round, on fast matrix units.
-
-    >>> split_keys(64, Limits())
-    0
-    """
-    takes = splits_floats("float32", limits) and size <= SPLIT_HEAD and _fits_matrices(size, PARTS, limits)
-    return MATRIX_KEYS if takes else 0
-
-
-def gains_by_splitting(heads: int, rows: int) -> bool:
-    """Whether attention of so many heads has tiles enough for split numbers to take less time than threads.
-
-    >>> gains_by_splitting(384, 128), gains_by_splitting(12, 128)
-    (True, False)
-    """
-    return heads * ceil_div(rows, LARGE_TILE) >= ENOUGH_SPLIT_TILES
-
-
-def _fits_matrices(size: int, parts: int, limits: Limits) -> bool:
     square = any(each.m == each.n == each.k == MATRIX for each in limits.matrices_of("float16"))
-    if limits.one_order or not square or limits.subgroup != MATRIX_LANES:
-        return False
-    return size % 8 == 0 and _matrix_tile_bytes(size, parts) <= limits.max_workgroup_bytes
+    if not limits.half_inputs or limits.one_order or not square or limits.subgroup != MATRIX_LANES:
+        return 0
+    fits = size % 8 == 0 and size <= LARGE_HEAD and _matrix_tile_bytes(size) <= limits.max_workgroup_bytes
+    return MATRIX_KEYS if fits else 0
 
 
 def _whole_matrices(size: int) -> int:
@@ -300,17 +273,14 @@ def _whole_matrices(size: int) -> int:
     return ceil_div(size, MATRIX) * MATRIX
 
 
-def half_cache_size(
-    queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits, *, split: bool = False
-) -> tuple[int, int]:
+def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits) -> tuple[int, int]:
     """Bytes of keys and values as halves, and their tiles, up to these shapes; none where no matrix units take them."""
     row_axis, head_axis = axes
-    size = cache[3]
-    keys = split_keys(size, limits) if split else matrix_keys(size, limits)
+    keys, size = matrix_keys(cache[3], limits), cache[3]
     if not keys or is_few_rows(queries[row_axis], queries[head_axis] // max(cache[head_axis], 1)):
         return 0, 0
     tiles = cache[0] * cache[head_axis] * ceil_div(cache[row_axis], keys)
-    nbytes = 4 * tiles * keys * _whole_matrices(size) * (PARTS if split else 1)
+    nbytes = 4 * tiles * keys * _whole_matrices(size)
     return (nbytes, tiles) if nbytes <= limits.max_binding_bytes else (0, 0)
 
 
@@ -323,10 +293,10 @@ def matrix_tile_splits(context: int, tiles: int) -> int:
     return max(1, min(MAX_SPLITS, ENOUGH_MATRIX_TILES // max(tiles, 1), ceil_div(context, MIN_MATRIX_SPLIT_KEYS)))
 
 
-def _matrix_tile_bytes(size: int, parts: int) -> int:
+def _matrix_tile_bytes(size: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys and values, a matrix of each subgroup, and a little."""
     pitch = _whole_matrices(size) // 8 + 1
-    return 32 * MATRIX_KEYS * pitch * parts + LARGE_TILE // MATRIX * 16 * MATRIX * (MATRIX // 4 + 2) + 128
+    return 32 * MATRIX_KEYS * pitch + LARGE_TILE // MATRIX * 16 * MATRIX * (MATRIX // 4 + 2) + 128
 
 
 def matrix_row_blocks(heads: int, rows: int, size: int) -> int:
@@ -340,7 +310,7 @@ def matrix_row_blocks(heads: int, rows: int, size: int) -> int:
     return 2 if gains and size <= TWO_BLOCKS_HEAD else 1
 
 
-def matrix_tile_config(size: int, row_blocks: int, parts: int) -> dict[str, int]:
+def matrix_tile_config(size: int, row_blocks: int) -> dict[str, int]:
     """The constants of attention/matrix_tiles.wgsl."""
     return {
         "WG": MATRIX_TILE_THREADS,
@@ -348,7 +318,7 @@ def matrix_tile_config(size: int, row_blocks: int, parts: int) -> dict[str, int]
         "KEYS": MATRIX_KEYS,
         "KEY_BLOCKS": MATRIX_KEYS // MATRIX,
         "HEAD_BLOCKS": ceil_div(size, MATRIX),
-        "LOADS": ceil_div(parts * MATRIX_KEYS * _whole_matrices(size) // 8, MATRIX_TILE_THREADS),
+        "LOADS": ceil_div(MATRIX_KEYS * _whole_matrices(size) // 8, MATRIX_TILE_THREADS),
     }
 
 

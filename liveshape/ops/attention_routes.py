@@ -17,7 +17,6 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops import attention_heuristics as heuristics
 from liveshape.ops.registry import Tensors
 from liveshape.ops.shapes import ceil_div
-from liveshape.ops.split_factors import PARTS, splits_floats
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
@@ -35,7 +34,6 @@ class Kernels(NamedTuple):
     tiled_by_shuffles: Kernel
     matrix_tiles: Kernel
     of_halves: Kernel | None  # the same of keys and values that are halves already
-    of_split: Kernel | None  # and of float32 that nobody permits to round
     combine: Kernel
 
     @classmethod
@@ -54,7 +52,6 @@ class Kernels(NamedTuple):
             load("tiled", ROW_REDUCTION="shuffles", **scores),
             load("matrix_tiles", **scores),
             None if paged else load("matrix_tiles", HALVES="given", **scores),
-            None if paged else load("matrix_tiles", HALVES="split", **scores),
             load("combine_splits"),
         )
 
@@ -76,7 +73,6 @@ class Workspace(NamedTuple):
     split_results: LiveTensor
     halves: LiveTensor | None
     factors: LiveTensor | None
-    split: bool = False  # whether a number of float32 is the sum of two halves
 
 
 class AttentionCall(NamedTuple):
@@ -174,8 +170,8 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
     # Matrix units take queries, and give results, by four.
     aligned = not any(step % 4 for name, step in attention.values.items() if name.startswith(("query_", "out_")))
     aligned = aligned and attention.values["KEY_SIZE"] % 8 == attention.values["VALUE_SIZE"] % 8 == 0
-    keys = _matrix_keys(attention, heads, limits) if aligned else 0
-    if keys:
+    keys = heuristics.matrix_keys(size, limits) if aligned else 0
+    if keys and (attention.workspace is None or attention.workspace.halves is not None):
         yield from _matrix_tiles(attention, heads, context, keys)
         return
     tile = heuristics.tile_of(heads, rows, size, context, limits)
@@ -192,33 +188,17 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
         yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
 
 
-def _matrix_keys(attention: AttentionCall, heads: int, limits: Limits) -> int:
-    """Keys that a tile of matrix units stages, 0 where attention takes none."""
-    size = attention.values["HEAD_SIZE"]
-    if attention.workspace is None:
-        return heuristics.matrix_keys(size, limits)
-    if attention.workspace.halves is None:
-        return 0
-    if attention.workspace.split:
-        gains = heuristics.gains_by_splitting(heads, attention.values["rows"])
-        return heuristics.split_keys(size, limits) if gains else 0
-    return heuristics.matrix_keys(size, limits)
-
-
 def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int) -> Iterator[Dispatch]:
     """Many rows by matrix units, so many keys at a time; floats of a contiguous cache become halves before."""
     values, kernel = attention.values, attention.kernels.matrix_tiles
     rows, size = values["rows"], values["HEAD_SIZE"]
-    split = attention.workspace is not None and attention.workspace.split
-    alone = (
-        attention.workspace is None or split
-    )  # lines of pages are short, and split numbers take the registers of two
-    row_blocks = 1 if alone else heuristics.matrix_row_blocks(heads, rows, size)
-    chosen = heuristics.matrix_tile_config(size, row_blocks, PARTS if split else 1)
-    tile = row_blocks * heuristics.LARGE_TILE
+    row_blocks = (
+        1 if attention.workspace is None else heuristics.matrix_row_blocks(heads, rows, size)
+    )  # lines are short
+    chosen, tile = heuristics.matrix_tile_config(size, row_blocks), row_blocks * heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
-    splits = 1 if split else heuristics.matrix_tile_splits(context, units)
+    splits = heuristics.matrix_tile_splits(context, units)
     split_keys = ceil_div(ceil_div(context, splits), keys) * keys
     grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     if attention.workspace is not None:
@@ -232,17 +212,14 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int)
             kernel = attention.kernels.of_halves
             values = values | {name: step // 8 for name, step in steps.items()}
         else:
-            halves, factors = attention.workspace.halves, attention.workspace.factors
+            _, halves, factors = attention.workspace
             assert halves is not None
             assert factors is not None
             taken = {name: values[name] for name in _CACHE_PARAMS}
             own = heads if taken["key_batch"] or taken["value_batch"] else taken["key_heads"]
             tiles = own * ceil_div(context, keys)
-            yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, SPLIT=split, groups=tiles)
+            yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, groups=tiles)
             k, v = halves, factors
-            if split:
-                assert attention.kernels.of_split is not None
-                kernel = attention.kernels.of_split
         values = {name: value for name, value in values.items() if name != "VEC"}
         attention = attention._replace(tensors=(out, split_results, q, k, v, *masks), values=values)
     yield attention.dispatch(kernel, units * splits, **grid, **chosen)
@@ -263,16 +240,14 @@ def workspace_of(
 
 
 def workspace_up_to(
-    queries: Shape, keys: Shape, axes: tuple[int, int], dtypes: frozenset[str] = frozenset()
+    queries: Shape, keys: Shape, axes: tuple[int, int]
 ) -> Generator[Scratch | GetLimits, Any, Workspace]:
-    """The scratch of attention of queries and keys whose shapes have these bounds; of `dtypes`, where these are known,
-    float32 alone may be split."""
+    """The scratch of attention of queries and keys whose shapes have these bounds."""
     limits: Limits = yield GetLimits()
     split_results: LiveTensor = yield Scratch("float32", heuristics.split_results_shape(queries, keys, axes, limits))
-    split = dtypes == {"float32"} and splits_floats("float32", limits)
-    nbytes, tiles = heuristics.half_cache_size(queries, keys, axes, limits, split=split)
+    nbytes, tiles = heuristics.half_cache_size(queries, keys, axes, limits)
     if nbytes == 0:
         return Workspace(split_results, None, None)
     halves: LiveTensor = yield Scratch("int8", (nbytes,))
     factors: LiveTensor = yield Scratch("float32", (tiles, 2))
-    return Workspace(split_results, halves, factors, split)
+    return Workspace(split_results, halves, factors)

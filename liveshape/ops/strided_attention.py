@@ -158,8 +158,7 @@ def attention(
     to the scores before the mask changes them."""
     operands = [each for each in (q, k, v, attn_mask, bias) if each is not None]
     bound = AttentionSizes.of(sizes, [each.max_shape for each in operands])
-    dtypes = frozenset(each.dtype for each in (q, k, v))
-    workspace = yield from workspace_up_to(*_bounds(bound), HEADS_FIRST, dtypes)
+    workspace = yield from workspace_up_to(*_bounds(bound), HEADS_FIRST)
     wide = None
     if len(operands) == 3 and masking == NO_MASK and not is_causal and bound.group == 1:
         wide = yield from wide_scratch(bound, axes_from(axes), q.dtype)

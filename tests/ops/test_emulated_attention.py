@@ -79,31 +79,6 @@ def test_sums_are_rescaled(floats: str, row_blocks: int, monkeypatch: pytest.Mon
     assert chosen == {f"{row_blocks}u"}
 
 
-# Float32 that nobody permits to round: sums leave their matrices every few steps, and where they are rescaled.
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        "eager",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("sdpa with a whole mask", "sdpa that is causal")),
-    ],
-)
-def test_numbers_of_two_halves(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_heuristics, "FEW_LARGE_TILES", 0)
-    monkeypatch.setattr(attention_heuristics, "ENOUGH_SPLIT_TILES", 1)
-    monkeypatch.setattr(attention_heuristics, "SPLIT_HEAD", 64)
-    limits = replace(emulate(monkeypatch, open_device().limits), half_inputs=False, fast_matrices=True)
-    device = open_device(limits=limits)
-    case = replace(SPELLINGS[spelling], size=24)
-    _, graph = written(case)
-    executor = Executor(compile(fuse(graph, limits), limits), device)
-    for rows in (21, 13):
-        inputs = drawn(case, np.random.default_rng(rows), 1, rows, rows)
-        inputs[1] *= np.linspace(0, 9, rows, dtype="float32")[None, :, None]
-        executor.poison()
-        np.testing.assert_allclose(executor.execute(inputs)[0], golden(case, inputs, None), 1e-5, 1e-5)
-    assert _variants(device, "attention/matrix_tiles+split")
-
-
 def _variants(device: Device, kernel: str) -> list[Variant]:
     return [each for each in device._pipelines if each.kernel.name.startswith(kernel)]  # type: ignore[attr-defined]
 

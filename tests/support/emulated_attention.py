@@ -8,7 +8,6 @@ right factor is where it lies in memory; left ones, whose scratch is used again,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,17 +16,16 @@ from liveshape.graph import Limits
 from liveshape.kernels import Variant
 from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 
-
-def _held(load: re.Match[str]) -> str:
-    """A load of a left matrix: from a place of its own on."""
-    start, kind, low, row, across = load.groups()
-    blocks, first = ("HEAD_BLOCKS", "0u") if kind == "query" else ("KEY_BLOCKS", "2u * ROW_BLOCKS * HEAD_BLOCKS")
-    return f"{start}held({first} + {'ROW_BLOCKS' if low else '0u'} * {blocks} + {row}u * {blocks} + {across}u, "
-
-
-_CALLS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+_CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
-    (re.compile(r"(let (query|weight)(_low)?_(\d+)_(\d+) = )subgroupMatrixLoad<Left, row_major>\(&scores,"), _held),
+    (
+        re.compile(r"(let query_(\d+)_(\d+) = )subgroupMatrixLoad<Left, row_major>\(&scores,"),
+        r"\1held(\2u * HEAD_BLOCKS + \3u, ",
+    ),
+    (
+        re.compile(r"(let weight_(\d+)_(\d+) = )subgroupMatrixLoad<Left, row_major>\(&scores,"),
+        r"\1held(ROW_BLOCKS * HEAD_BLOCKS + \2u * KEY_BLOCKS + \3u, ",
+    ),
     (re.compile(r"subgroupMatrixLoad<Right, col_major>\(\s*&tile,"), "Right(0u,"),
     (re.compile(r"subgroupMatrixLoad<Right, row_major>\(\s*&tile,"), "Right(1u,"),
     (re.compile(r"subgroupMatrixLoad<Sum, row_major>\(\s*&scores,"), "loaded("),
@@ -43,7 +41,7 @@ _FUNCTIONS = """
 struct Left { at: u32 }
 struct Right { kind: u32, offset: u32, pitch: u32 } // of keys, of values
 struct Sum { own: array<f32, 8> }
-const LEFTS: u32 = 2u * ROW_BLOCKS * (HEAD_BLOCKS + KEY_BLOCKS); // of a subgroup, with those of remainders
+const LEFTS: u32 = ROW_BLOCKS * (HEAD_BLOCKS + KEY_BLOCKS); // of a subgroup
 var<private> own_thread: u32;
 var<workgroup> lefts: array<vec4<u32>, WG * LEFTS>; // two eights of a row after the other
 var<workgroup> flags: array<u32, WG>;

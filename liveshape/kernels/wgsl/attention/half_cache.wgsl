@@ -1,7 +1,6 @@
 // Keys and values of a contiguous cache as halves for attention/matrix_tiles.wgsl: tiles of KEYS keys of a head, with
 // their values behind them, each divided by a power of two that keeps the largest number in range. What lies past the
-// context or the head is zero; behind the halves of a tile lies what they leave of its numbers, where these are SPLIT. A
-// workgroup takes a tile.
+// context or the head is zero. A workgroup takes a tile.
 // scratch halves, factors
 // unchecked: heads, keys and their strides are those of the tensors, which planning checked.
 // T: f32, f16
@@ -10,9 +9,7 @@ override HEAD_SIZE: u32 = 64; // a multiple of 8, as those of keys and of values
 override KEY_SIZE: u32 = 64;
 override VALUE_SIZE: u32 = 64;
 override KEYS: u32 = 32;
-override SPLIT: bool = false; // whether a number is the sum of two halves: see quantization/split_halves.wgsl
 
-const PARTS: u32 = select(1u, 2u, SPLIT);
 const EIGHTS: u32 = (HEAD_SIZE + 15) / 16 * 2; // of a head, with zeros up to whole matrices
 
 struct Params {
@@ -38,27 +35,10 @@ var<workgroup> largest_of: array<vec2<f32>, WG>;
 
 #include attention/head_fours
 #include quantization/half_exponent
-#include quantization/split_halves
 
 fn largest(low: vec4<f32>, high: vec4<f32>) -> f32 {
-    var four = max(abs(low), abs(high));
-    if (SPLIT) {
-        four = max(sizes_of(low), sizes_of(high));
-    }
+    let four = max(abs(low), abs(high));
     return max(max(four.x, four.y), max(four.z, four.w));
-}
-
-// Tensors of a tile are its keys and its values.
-fn put_eight(tile: u32, tensor: u32, load: u32, low: vec4<f32>, high: vec4<f32>, inverse: f32) {
-    let place = (tile * 2u + tensor) * PARTS * KEYS * EIGHTS + load;
-    if (SPLIT) {
-        let first = split_four(low, inverse);
-        let second = split_four(high, inverse);
-        halves[place] = vec4<u32>(first.high, second.high);
-        halves[place + KEYS * EIGHTS] = vec4<u32>(first.low, second.low);
-    } else {
-        halves[place] = eight_halves(low * inverse, high * inverse);
-    }
 }
 
 @compute @workgroup_size(WG)
@@ -102,21 +82,22 @@ fn main(
         }
         for (var load = thread; load < KEYS * EIGHTS; load += WG) {
             let key = i % tiles * KEYS + load / EIGHTS;
-            var key_low = vec4<f32>();
-            var key_high = vec4<f32>();
-            var value_low = vec4<f32>();
-            var value_high = vec4<f32>();
+            var of_key = vec4<u32>();
+            var of_value = vec4<u32>();
             if (key < params.context && load % EIGHTS * 8u < HEAD_SIZE) {
                 let at = first_key + key * params.key_row;
                 let value = first_value + key * params.value_row;
                 let four = load % EIGHTS * 2u;
-                key_low = key_four(at, four);
-                key_high = key_four(at, four + 1u);
-                value_low = value_four(value, four);
-                value_high = value_four(value, four + 1u);
+                of_key = eight_halves(
+                    key_four(at, four) * key_scale.inverse, key_four(at, four + 1u) * key_scale.inverse,
+                );
+                of_value = eight_halves(
+                    value_four(value, four) * value_scale.inverse,
+                    value_four(value, four + 1u) * value_scale.inverse,
+                );
             }
-            put_eight(i, 0u, load, key_low, key_high, key_scale.inverse);
-            put_eight(i, 1u, load, value_low, value_high, value_scale.inverse);
+            halves[i * 2u * KEYS * EIGHTS + load] = of_key;
+            halves[(i * 2u + 1u) * KEYS * EIGHTS + load] = of_value;
         }
         workgroupBarrier();
     }

@@ -1,25 +1,16 @@
 // The queries, keys and values of attention/matrix_tiles.wgsl, eight neighbours of a head at a time: as they are read, and
 // where keys and values are staged for all of a workgroup.
 #choice CACHE: contiguous, paged
-#choice HALVES: made, given, split
+#choice HALVES: made, given
 #include quantization/half_exponent
-#if HALVES == split
-#include quantization/split_halves
-#endif
 
 const MATRIX: u32 = 16; // rows, columns and depth
 const EIGHTS: u32 = (HEAD_SIZE + MATRIX - 1) / MATRIX * MATRIX / 8; // of a head, with zeros up to whole matrices
 const WHOLE_MATRICES: bool = HEAD_SIZE % MATRIX == 0;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
-#if HALVES == split
-const PARTS: u32 = 2; // halves whose sum a number is
-#else
-const PARTS: u32 = 1;
-#endif
-const REMAINDERS: u32 = KEYS * PITCH; // from halves to what they leave
-const VALUES_AT: u32 = PARTS * KEYS * PITCH;
+const VALUES_AT: u32 = KEYS * PITCH;
 
-var<workgroup> tile: array<vec4<u32>, 2 * PARTS * KEYS * PITCH>; // keys, then values
+var<workgroup> tile: array<vec4<u32>, 2 * KEYS * PITCH>; // keys, then values
 #if CACHE == paged
 var<workgroup> largest_of: array<vec4<f32>, WG / LANES>; // of the keys and the values of the next step
 #endif
@@ -31,11 +22,7 @@ struct EightFloats {
 }
 
 fn largest(eight: EightFloats) -> f32 {
-#if HALVES == split
-    let four = max(sizes_of(eight.low), sizes_of(eight.high)); // of what is finite
-#else
     let four = max(abs(eight.low), abs(eight.high));
-#endif
     return max(max(four.x, four.y), max(four.z, four.w));
 }
 
@@ -43,22 +30,9 @@ fn halved(eight: EightFloats, inverse: f32) -> vec4<u32> {
     return eight_halves(eight.low * inverse, eight.high * inverse);
 }
 
-#if HALVES == split
-struct EightParts {
-    high: vec4<u32>,
-    low: vec4<u32>,
-}
-
-fn split_eight(eight: EightFloats, inverse: f32) -> EightParts {
-    let first = split_four(eight.low, inverse);
-    let second = split_four(eight.high, inverse);
-    return EightParts(vec4<u32>(first.high, second.high), vec4<u32>(first.low, second.low));
-}
-#endif
-
 // Past a step, where threads are not a divisor of it, its last load again.
 fn load_of(thread: u32) -> u32 {
-    return min(thread, PARTS * KEYS * EIGHTS - 1u);
+    return min(thread, KEYS * EIGHTS - 1u);
 }
 
 fn staged(load: u32) -> u32 {
@@ -140,11 +114,11 @@ fn tile_of(unit: Unit, key: u32, last_key: u32) -> u32 {
 }
 
 fn key_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
-    return halves[tile_of(unit, key, last_key) * 2u * PARTS * KEYS * EIGHTS + load];
+    return halves[tile_of(unit, key, last_key) * 2u * KEYS * EIGHTS + load];
 }
 
 fn value_eight(unit: Unit, key: u32, last_key: u32, load: u32) -> Eight {
-    return halves[(tile_of(unit, key, last_key) * 2u + 1u) * PARTS * KEYS * EIGHTS + load];
+    return halves[(tile_of(unit, key, last_key) * 2u + 1u) * KEYS * EIGHTS + load];
 }
 
 fn factors_of(unit: Unit, key: u32, last_key: u32) -> vec2<f32> {

@@ -38,12 +38,3 @@ fn stored_four(place: u32) -> vec4<f32> {
 fn rescale(place: u32, correction: f32) {
     scores[place] = bitcast<vec4<u32>>(stored_four(place) * correction);
 }
-
-#if HALVES == split
-// What halves leave of eight weights.
-fn remainder_of(halves: vec4<u32>, low: vec4<f32>, high: vec4<f32>) -> vec4<u32> {
-    let first = vec4<f32>(unpack2x16float(halves.x), unpack2x16float(halves.y));
-    let second = vec4<f32>(unpack2x16float(halves.z), unpack2x16float(halves.w));
-    return eight_halves(low - first, high - second);
-}
-#endif

@@ -10,9 +10,6 @@
 //
 // A thread sees no row of the sums, which lie in matrices: what they are relative to is raised only when a score exceeds
 // it by more than SLACK, so that they are seldom rescaled.
-//
-// Split numbers of float32 are sums of two halves: of a product the three largest of four are summed, in matrices that
-// threads empty every FLUSH_STEPS, as matrix units truncate sums.
 // composable: an element of the result is stored once.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
@@ -21,7 +18,7 @@
 // TMask: f32, f16, u32
 // TBias: f32, f16
 // TSink: f32, f16
-#choice HALVES: made, given, split
+#choice HALVES: made, given
 override WG: u32 = 128;
 override LANES: u32 = 32; // of a subgroup
 override ROW_BLOCKS: u32 = 1; // matrices of a subgroup's rows
@@ -84,13 +81,7 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 
 const SUBGROUPS: u32 = WG / LANES;
 const TILE_ROWS: u32 = SUBGROUPS * ROW_BLOCKS * MATRIX;
-#if HALVES == split
-const LIFT: f32 = 5.5; // of weights, as a logarithm: what halves leave of them must not vanish
-#else
-const LIFT: f32 = 0.0;
-#endif
-const SLACK: f32 = LIFT + 5.0; // weights stay below its exponential, and halves
-const FLUSH_STEPS: u32 = 4;
+const SLACK: f32 = 5.0; // weights stay below exp(5) and halves
 const LOG2_E: f32 = 1.4426950408889634;
 
 alias Left = subgroup_matrix_left<f16, MATRIX, MATRIX>;
@@ -188,13 +179,6 @@ fn main(
 #unroll k < HEAD_BLOCKS
 #if HALVES == given
     scores[scratch + lane / 2u * QUERY_PITCH + half] = given_$r_$k;
-#elif HALVES == split
-    let parts_$r_$k = split_eight(given_$r_$k, scale_$r.inverse);
-    scores[scratch + lane / 2u * QUERY_PITCH + half] = parts_$r_$k.low;
-    in_order();
-    let query_low_$r_$k = subgroupMatrixLoad<Left, row_major>(&scores, scratch, QUERY_PITCH);
-    in_order();
-    scores[scratch + lane / 2u * QUERY_PITCH + half] = parts_$r_$k.high;
 #else
     scores[scratch + lane / 2u * QUERY_PITCH + half] = halved(given_$r_$k, scale_$r.inverse);
 #endif
@@ -202,16 +186,8 @@ fn main(
     let query_$r_$k = subgroupMatrixLoad<Left, row_major>(&scores, scratch, QUERY_PITCH);
     in_order();
     var sum_$r_$k = Sum();
-#if HALVES == split
-    var small_sum_$r_$k = Sum(); // of products with remainders
-    var total_$r_$k = vec4<f32>(); // of this thread's columns of its row
-    var other_total_$r_$k = vec4<f32>();
-#endif
 #endunroll
 #endunroll
-#if HALVES == split
-    var unflushed = 0u; // steps
-#endif
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
 #if CACHE == paged
         var both = vec2<f32>();
@@ -260,21 +236,9 @@ fn main(
 #unroll j < KEY_BLOCKS
 #unroll k < HEAD_BLOCKS
             let right_$j_$k = subgroupMatrixLoad<Right, col_major>(&tile, $ju * MATRIX * PITCH + $ku * 2u, PITCH);
-#if HALVES == split
-            let right_low_$j_$k = subgroupMatrixLoad<Right, col_major>(
-                &tile, REMAINDERS + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
-            );
-#endif
 #endunroll
 #unroll r < ROW_BLOCKS
             var score_$r_$j = Sum();
-#if HALVES == split
-            // The smallest products come first: what is truncated is small, too.
-#unroll k < HEAD_BLOCKS
-            score_$r_$j = subgroupMatrixMultiplyAccumulate(query_$r_$k, right_low_$j_$k, score_$r_$j);
-            score_$r_$j = subgroupMatrixMultiplyAccumulate(query_low_$r_$k, right_$j_$k, score_$r_$j);
-#endunroll
-#endif
 #unroll k < HEAD_BLOCKS
             score_$r_$j = subgroupMatrixMultiplyAccumulate(query_$r_$k, right_$j_$k, score_$r_$j);
 #endunroll
@@ -300,11 +264,6 @@ fn main(
             var grown = false;
 #unroll r < ROW_BLOCKS
             var correction_$r = 1.0;
-#if HALVES == split
-#unroll j < KEY_BLOCKS
-            var rest_$r_$j: vec4<u32>; // what halves leave of weights
-#endunroll
-#endif
             {
                 let factor = query_scale_$r * key_factor;
                 if (hides) {
@@ -322,9 +281,8 @@ fn main(
                 top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
                 let raised = top + shift > relative_to_$r + SLACK;
                 if (raised) {
-                    let raised_to = top + shift - LIFT;
-                    correction_$r = exp(relative_to_$r - raised_to);
-                    relative_to_$r = raised_to;
+                    correction_$r = exp(relative_to_$r - (top + shift));
+                    relative_to_$r = top + shift;
                 }
                 if (hides) {
                     // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift
@@ -343,11 +301,7 @@ fn main(
                 var mine = vec4<f32>();
 #unroll j < KEY_BLOCKS
                 mine += low_$r_$j + high_$r_$j;
-                let halves_$r_$j = eight_halves(low_$r_$j, high_$r_$j);
-                scores[own_weights + $ju * 2u] = halves_$r_$j;
-#if HALVES == split
-                rest_$r_$j = remainder_of(halves_$r_$j, low_$r_$j, high_$r_$j);
-#endif
+                scores[own_weights + $ju * 2u] = eight_halves(low_$r_$j, high_$r_$j);
 #endunroll
                 grown = grown || (raised && exp_sum_$r > 0.0);
                 exp_sum_$r = exp_sum_$r * correction_$r + (mine.x + mine.y + mine.z + mine.w) / value_factor;
@@ -357,39 +311,7 @@ fn main(
             let weight_$r_$j = subgroupMatrixLoad<Left, row_major>(&scores, scratch + $ju * 2u, WEIGHT_PITCH);
 #endunroll
             in_order();
-#if HALVES == split
-#unroll j < KEY_BLOCKS
-            scores[own_weights + $ju * 2u] = rest_$r_$j;
 #endunroll
-            in_order();
-#unroll j < KEY_BLOCKS
-            let weight_low_$r_$j = subgroupMatrixLoad<Left, row_major>(&scores, scratch + $ju * 2u, WEIGHT_PITCH);
-#endunroll
-            in_order();
-#endif
-#endunroll
-#if HALVES == split
-            if (unflushed == FLUSH_STEPS || subgroupAny(grown)) {
-                unflushed = 0u;
-#unroll r < ROW_BLOCKS
-#unroll k < HEAD_BLOCKS
-                subgroupMatrixStore<row_major>(&scores, scratch, small_sum_$r_$k, SCORE_PITCH);
-                in_order();
-                total_$r_$k += stored_four(own_scores);
-                other_total_$r_$k += stored_four(own_scores + 2u);
-                in_order();
-                subgroupMatrixStore<row_major>(&scores, scratch, sum_$r_$k, SCORE_PITCH);
-                in_order();
-                total_$r_$k = (total_$r_$k + stored_four(own_scores)) * correction_$r;
-                other_total_$r_$k = (other_total_$r_$k + stored_four(own_scores + 2u)) * correction_$r;
-                in_order();
-                sum_$r_$k = Sum();
-                small_sum_$r_$k = Sum();
-#endunroll
-#endunroll
-            }
-            unflushed += 1u;
-#else
             if (subgroupAny(grown)) {
 #unroll r < ROW_BLOCKS
 #unroll k < HEAD_BLOCKS
@@ -403,23 +325,13 @@ fn main(
 #endunroll
 #endunroll
             }
-#endif
 #unroll j < KEY_BLOCKS
 #unroll k < HEAD_BLOCKS
             let value_matrix_$j_$k = subgroupMatrixLoad<Right, row_major>(
                 &tile, VALUES_AT + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
             );
-#if HALVES == split
-            let value_low_$j_$k = subgroupMatrixLoad<Right, row_major>(
-                &tile, VALUES_AT + REMAINDERS + $ju * MATRIX * PITCH + $ku * 2u, PITCH,
-            );
-#endif
 #unroll r < ROW_BLOCKS
             sum_$r_$k = subgroupMatrixMultiplyAccumulate(weight_$r_$j, value_matrix_$j_$k, sum_$r_$k);
-#if HALVES == split
-            small_sum_$r_$k = subgroupMatrixMultiplyAccumulate(weight_$r_$j, value_low_$j_$k, small_sum_$r_$k);
-            small_sum_$r_$k = subgroupMatrixMultiplyAccumulate(weight_low_$r_$j, value_matrix_$j_$k, small_sum_$r_$k);
-#endif
 #endunroll
 #endunroll
 #endunroll
@@ -436,20 +348,8 @@ fn main(
         scores[scratch + lane / 2u * SCORE_PITCH + MATRIX / 4u] = end;
     }
 #unroll k < HEAD_BLOCKS
-#if HALVES == split
-    subgroupMatrixStore<row_major>(&scores, scratch, small_sum_$r_$k, SCORE_PITCH);
-    in_order();
-    total_$r_$k += stored_four(own_scores);
-    other_total_$r_$k += stored_four(own_scores + 2u);
-    in_order();
-#endif
     subgroupMatrixStore<row_major>(&scores, scratch, sum_$r_$k, SCORE_PITCH);
     in_order();
-#if HALVES == split
-    scores[own_scores] = bitcast<vec4<u32>>(total_$r_$k + stored_four(own_scores));
-    scores[own_scores + 2u] = bitcast<vec4<u32>>(other_total_$r_$k + stored_four(own_scores + 2u));
-    in_order();
-#endif
     // Neighbours store neighbours of a row.
     for (var i = lane; i < MATRIX * MATRIX / 4u; i += LANES) {
         let row = own_row + $ru * MATRIX + i / 4u;
