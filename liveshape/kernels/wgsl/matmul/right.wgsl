@@ -40,7 +40,7 @@ fn weight_four(i: u32) -> vec4<f32> {
     let high = weight[place];
     let low = weight[place + 4u];
     let four = vec4<f32>(unpack2x16float(high.x), unpack2x16float(high.y))
-        + vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y)) * REST_FACTOR;
+        + vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y)) / REST_SCALE;
     return four * factors[i / params.depth];
 }
 #else
