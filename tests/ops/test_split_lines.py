@@ -41,7 +41,7 @@ def _operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def parts_of(array: np.ndarray, transposed: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What the high and the low halves of each number stand for, of lines filled with zeros, and their factors."""
+    """The high and the low halves of each number, of lines that are filled with zeros, and their factors."""
     count, depth = array.shape
     device, chain = open_device(), Chain()
     x = chain.input(array.shape if transposed else array.shape[::-1])
@@ -50,7 +50,7 @@ def parts_of(array: np.ndarray, transposed: bool) -> tuple[np.ndarray, np.ndarra
     executor = Executor(compile(chain.graph(*outs), device.limits), device)
     data, factors = executor.execute([array if transposed else np.ascontiguousarray(array.T)])
     halves = np.asarray(data).view(np.float16).astype(np.float64).reshape(count, -1, 2, 16)
-    high, low = (halves[:, :, part].reshape(count, -1) / (1, 2**11)[part] for part in (0, 1))
+    high, low = (halves[:, :, part].reshape(count, -1) for part in (0, 1))
     assert not high[:, depth:].any()
     assert not low[:, depth:].any()
     return high[:, :depth], low[:, :depth], np.asarray(factors).astype(np.float64)[:, None]
@@ -72,7 +72,7 @@ def test_split_lines(depth: int, transposed: bool) -> None:
     wanted = array.astype(np.float64)
     most = np.abs(wanted).max(1, keepdims=True)
     off = np.abs((high + low) * factors - wanted)
-    room = np.where(most > 2.0**-111, 2.0**-48 * most, 2.0**-25 * 2.0**-126)
+    room = np.where(most > 2.0**-111, 2.0**-39 * most, 2.0**-25 * 2.0**-126)
     assert (off <= 2.0**-22 * np.abs(wanted) + room).all()
 
 

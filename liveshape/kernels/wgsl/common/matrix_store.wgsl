@@ -35,7 +35,7 @@
 #unroll n < STORE_TURNS
     if (lane + $nu * LANES < MATRIX_ROWS * OWN_FOURS) {
         let at_$n = sum_at(place, lane + $nu * LANES);
-        tile[at_$n] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(tile[at_$n]) / REST_SCALE + total_$i_$n);
+        tile[at_$n] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(tile[at_$n]) + total_$i_$n);
     }
 #endunroll
 #endif

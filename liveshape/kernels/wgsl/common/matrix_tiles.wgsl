@@ -20,8 +20,6 @@ fn staged(load: u32) -> u32 {
 }
 
 #if FACTORS == split
-#include quantization/rest_scale
-
 const LOW_AT: u32 = 2; // vectors from a number's high part to its low one
 
 // Where the high parts of the k-th matrices of a step lie: both parts of 16 neighbours of the depth are neighbours.

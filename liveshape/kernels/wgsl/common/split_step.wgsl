@@ -1,5 +1,5 @@
-// A step of the depth of split factors: three of the four products of their halves. Those with a remainder have sums of
-// their own: remainders are scaled, and 2^11 times smaller, so that what matrix units truncate of their sums is nothing.
+// A step of the depth of split factors: three of the four products of their halves. Those with a remainder are 2^11 times
+// smaller, so that what matrix units truncate of their sums is nothing, and they are summed apart.
 #unroll k < BLOCKS_DEEP
 #unroll i < BLOCKS_DOWN
         let high_$k_$i = subgroupMatrixLoad<Left, row_major>(

@@ -28,8 +28,6 @@ fn weight_four(i: u32) -> vec4<f32> {
     return vec4<f32>(unpack2x16float(four.x), unpack2x16float(four.y));
 }
 #elif WEIGHT == split
-#include quantization/rest_scale
-
 fn weight_one(i: u32) -> f32 {
     return weight_four(i / 4u * 4u)[i % 4u];
 }
@@ -40,7 +38,7 @@ fn weight_four(i: u32) -> vec4<f32> {
     let high = weight[place];
     let low = weight[place + 4u];
     let four = vec4<f32>(unpack2x16float(high.x), unpack2x16float(high.y))
-        + vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y)) / REST_SCALE;
+        + vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y));
     return four * factors[i / params.depth];
 }
 #else
