@@ -1,5 +1,8 @@
 // A float as the sum of two halves, which keep 22 bits of it: the nearest half, and what that leaves. Numbers are divided
 // by a power of two before, as half_exponent.wgsl has it, by the largest that is finite.
+//
+// What a half leaves is taken from bits that were selected: of a number that was only packed and unpacked, NVIDIA's
+// compiler takes the number itself, so that nothing is left and products have errors of halves (5e-3 of an encoder).
 const INFINITE: u32 = 0x7f800000;
 
 // Absolute values, of which infinities and what is no number count as zero.
