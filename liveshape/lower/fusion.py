@@ -20,6 +20,7 @@ from liveshape.lower.layout_patterns import LAYOUTS
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
     ADD,
+    ADD_RMS_NORM,
     ATTENTION,
     ATTENTION_WITH_UPDATE,
     GATED_LAYERS,
@@ -89,6 +90,25 @@ def applied(fusion: Fusion, uses: DefUse, limits: Limits) -> Graph:
     return without_orphans(made_graph, gone) if absorbs else made_graph
 
 
+def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
+    """total = a + b; out = rms_norm(total): at the place of the add, since the weight is a constant."""
+    a, b, alpha, total = add.args
+    norms = [node for node in uses.consumers.get(total, []) if node.name == RMS_NORM]
+    if (
+        alpha != 1
+        or len(norms) != 1
+        or norms[0].args[0] is not total
+        or not uses.single_assignment(total, norms[0].args[-1])
+    ):
+        return ()
+    _, weight, eps, out = norms[0].args
+    if weight.constant is None or uses.writes[weight] or a.max_shape != b.max_shape:
+        return ()
+    if not exact(a, b, total, weight, out):
+        return ()
+    return [Replacement(add, ADD_RMS_NORM, (add, norms[0]), (a, b, weight, eps, (total, out)))]
+
+
 def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Replacement]:
     """Rotary embedding of queries and keys: it also updates the KV cache, if values are there.
 
@@ -155,6 +175,12 @@ FUSIONS = (
         frozenset({ADD}),
         (RESIDUAL_LAYER,),
         residual_layer,
+    ),
+    Fusion(
+        "residual add and RMSNorm",
+        frozenset({ADD}),
+        (ADD_RMS_NORM,),
+        _add_rms_norm,
     ),
     Fusion(
         "RMSNorm in the prologue of 4-bit linears",

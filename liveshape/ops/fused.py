@@ -7,14 +7,33 @@ from collections.abc import Iterator
 from liveshape.graph import Node
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows, Carried
-from liveshape.kernels import Dispatch
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
-from liveshape.ops.registry import op
+from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.pointwise import apply
+from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
-from liveshape.ops.row_rules import outputs_along
+from liveshape.ops.row_rules import elementwise, outputs_along
 from liveshape.ops.row_tables import RowKernels, Start, axis_by_table, first_row
 
+ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
 ROTARY_TO_CACHE = RowKernels.load("attention/rotary", VALUES="to_cache")
+
+
+@op(
+    "liveshape.add_rms_norm",
+    rows=elementwise("a", "b", tail=1),
+    fused_from=("aten.add.Tensor", "et_vk.rms_norm.default"),
+)
+def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
+    """The sum of a and b, and its RMSNorm."""
+    total, out = outputs
+    if a.shape != b.shape:
+        yield from apply("add", a, b, out=total)
+        yield from rms_norm(total, weight, eps, out)
+        return
+    total.shape = out.shape = a.shape
+    yield ADD_RMS_NORM(out, weight, total, a, b, **rows_of(a, weight, eps))
 
 
 def axis_to_cache(node: Node, carried: Carried, *names: str) -> int | None:

@@ -62,11 +62,8 @@ def compile_optimized(
     fused = optimized(graph, limits or Limits(), measure)
     if fused is graph:
         return compile(graph, limits, choices)
-    # What runs once more after a call is the end of a graph, where nothing was fused.
-    resume = () if choices is None else choices.resume
-    moved = tuple([point + len(fused.nodes) - len(graph.nodes) for point in resume])
     try:
-        return compile(fused, limits, replace(choices, resume=moved) if choices is not None else None)
+        return compile(fused, limits, choices)
     except UnsupportedError:  # who is refused is said of the nodes of the file
         return compile(graph, limits, choices)
 

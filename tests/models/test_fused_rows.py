@@ -33,6 +33,11 @@ def of_floats(made: Layers, x: Any, columns: int) -> Any:
     return made.chain.node("aten.linear.default", x, weight, None, made.chain.tensor((1, ROWS, columns)))
 
 
+def normed_sum(made: Layers, x: Any) -> list[Any]:
+    total = made.add(x, made.chain.node("aten.tanh.default", x, made.chain.tensor(x.max_shape)))
+    return [total, made.norm(total)]
+
+
 def quantized(operator: str) -> Callable[[Layers, Any], list[Any]]:
     """Quantized rows of a layer, with a scale and a zero point for each."""
 
@@ -71,6 +76,7 @@ def cached(layer: Callable[[Layers, Any, int], Any], normed: bool = False) -> Ca
 
 
 PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
+    "liveshape.add_rms_norm": normed_sum,
     "liveshape.qkv_linear_q4gsw": three,
     "liveshape.gated_linear_q4gsw": lambda made, x: [made.gated(x, 12)],
     "liveshape.residual_linear_q4gsw": lambda made, x: [made.add(x, made.layer(x, DEPTH))],

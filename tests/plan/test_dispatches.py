@@ -12,7 +12,7 @@ import pytest
 from liveshape.graph import Limits
 from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import simplified
-from liveshape.plan.compiling import compile, compile_optimized
+from liveshape.plan.compiling import compile
 from liveshape.plan.plan_state import PlanState
 from liveshape.run.executor import Executor
 from liveshape.tools.measuring.random_llamas import Llama, Shape, llama_graph
@@ -56,9 +56,9 @@ def kernels_of(
     shape = Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256, mix)
     graph = llama_graph(shape, limits) if kind is None else simplified(SpelledLlama(shape, kind).graph(), limits)
     graph = with_activations(graph, activations)
-    executor = Executor(compile_optimized(graph, limits), PaperDevice(limits))
+    executor = Executor(compile(graph, limits), PaperDevice(limits))
     executor.execute([np.zeros((1, rows), np.int64), np.zeros(1, np.int64)])
-    commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
+    commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
     return Counter(command.label.rpartition(" ")[2] for command in commands)
 
 

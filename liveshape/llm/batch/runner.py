@@ -20,7 +20,7 @@ from liveshape.llm.program.batched_graph import BatchBounds
 from liveshape.llm.program.token_graph import LOGITS, TOKEN
 from liveshape.llm.sampling_settings import COMMON, Sampling
 from liveshape.ops.attention_heuristics import few_queries, tile_queries
-from liveshape.plan.compiling import compile_optimized
+from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
@@ -56,7 +56,7 @@ class BatchRunner:
         few, tile = (min(most(*shape) for shape in shapes) for most in (few_queries, tile_queries))
         self.lines = LineSizes(few, tile)
         choices = Choices(ready=(TOKEN,), transfers=1 + device.steps_ahead, settings=self._routes())
-        plan = compile_optimized(made.graph, limits, choices)
+        plan = compile(made.graph, limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
 
     def warm_up(self, samplings: Sequence[Sampling] = (), progress: Progress | None = None) -> None:

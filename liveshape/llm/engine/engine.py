@@ -17,7 +17,7 @@ from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Cache, Contents
 from liveshape.llm.program.token_graph import LOGITS, SETTINGS, TOKEN, TokenGraph
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.plan.compiling import compile_optimized
+from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
 from liveshape.progress import Progress
@@ -64,8 +64,7 @@ class Engine:
             resume=(token_graph.sample_node,),
             settings=settings,
         )
-        plan = compile_optimized(token_graph.graph, limits or device.limits, choices)
-        (self._sample_node,) = plan.choices.resume
+        plan = compile(token_graph.graph, limits or device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
         self.cache = Cache(self._executor, token_graph.states)
         self._token_graph = token_graph
@@ -177,7 +176,7 @@ class Engine:
         """Sample again from the logits of the last run, with other settings."""
         self._set_sampling(sampling, 1)
         self._latest = None
-        pending = self._latest = self.executor.resume(self._sample_node, [TOKEN])
+        pending = self._latest = self.executor.resume(self._token_graph.sample_node, [TOKEN])
         return pending
 
     @property

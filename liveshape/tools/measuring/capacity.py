@@ -33,7 +33,7 @@ from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.ops.batch_inputs import packed_size
 from liveshape.ops.paged_attention import paged_attention
-from liveshape.plan.compiling import compile_optimized
+from liveshape.plan.compiling import compile
 from liveshape.plan.cost import Cost, costs
 from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import PlanState
@@ -73,7 +73,7 @@ class Capacity:
         self._made, self._limits = made, limits
         self.bounds = made.bounds
         self._pools = pools_of(made.graph)
-        self._plan = compile_optimized(made.graph, limits, Choices(ready=(TOKEN,), warm=False))
+        self._plan = compile(made.graph, limits, Choices(ready=(TOKEN,), warm=False))
         self.memory = memory_of(self._plan)  # its state is the pool and what is kept for each of its rows
 
     @property
@@ -118,7 +118,7 @@ class Capacity:
         for value in made.graph.inputs:  # beside the tables nothing is given to a step that only decodes
             live.set(value, (packed_size(*sizes),) if value is made.tables.packed else (0, *value.max_shape[1:]))
         live.begin()
-        live.walk(0, len(self._plan.graph.nodes), _no_data)
+        live.walk(0, len(made.graph.nodes), _no_data)
         return live
 
     def _row(self, pool: Tensor) -> int:

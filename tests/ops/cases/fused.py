@@ -127,6 +127,26 @@ LAYERS = [
 ]  # fmt: skip
 
 
+def add_rms_norm(dtype: str, width: int, second: Callable[[int], int] = lambda s: s) -> OpCase:
+    weight = np.random.default_rng(width).standard_normal(width).astype(dtype)
+
+    def golden(a: torch.Tensor, b: torch.Tensor, size: int) -> Any:
+        total = a + b
+        wide = total.double()
+        return total, wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + EPS) * torch.from_numpy(weight).double()
+
+    return OpCase(
+        f"add_rms_norm {dtype} {width}{'' if second(7) == 7 else ' of one row'}",
+        "liveshape.add_rms_norm",
+        lambda s: [
+            In(dtype, (1, s, width)), In(dtype, (1, second(s), width)), Const(weight), EPS,
+            (Out(dtype, (1, s, width)), Out(dtype, (1, s, width))),
+        ],
+        golden,
+        **({"atol": 1e-2, "rtol": 4e-3} if dtype == "float16" else {"atol": 2e-5, "rtol": 2e-5}),
+    )  # fmt: skip
+
+
 def rotary_to_cache(dtype: str, heads: tuple[int, int] = (4, 2), size: int = 8, capacity: int = 50) -> OpCase:
     """Angles of the live rows, in neighbours; keys and values from a position on."""
 
@@ -239,6 +259,9 @@ def sample_rows() -> OpCase:
 
 CASES = [
     *LAYERS,
+    add_rms_norm("float32", 24),
+    add_rms_norm("float16", 40),
+    add_rms_norm("float32", 30, lambda s: 1),
     rotary_to_cache("float32"),
     rotary_to_cache("float16"),
     fake_quantize_rows(48),

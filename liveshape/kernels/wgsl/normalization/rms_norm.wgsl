@@ -1,7 +1,8 @@
 // One workgroup per row: out = row * rsqrt(mean(row^2) + eps) * weight, summed in f32.
-// Its output is floats, or quantized.
+// Its rows are those of a tensor, or of a sum that is a result as well; its output is floats, or quantized.
 // composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
+#choice ROWS: tensor, sum
 #choice OUTPUT: floats, quantized
 // T: f32, f16
 override WG: u32 = 256;
@@ -19,8 +20,35 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 #endif
 @group(0) @binding(1) var<storage, read> weight: array<V>;
+#if ROWS == sum
+@group(0) @binding(2) var<storage, read_write> total: array<V>;
+@group(0) @binding(3) var<storage, read> a: array<V>;
+@group(0) @binding(4) var<storage, read> b: array<V>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+// The sum is rounded before it is normalized, as by two operators.
+fn load_first(i: u32) -> V_math {
+    let value = V(V_math(a[i]) + V_math(b[i]));
+    total[i] = value;
+    return V_math(value);
+}
+
+// Each thread reads back only what it wrote itself.
+fn load_again(i: u32) -> V_math {
+    return V_math(total[i]);
+}
+#else
 @group(0) @binding(2) var<storage, read> x: array<V>;
 @group(0) @binding(3) var<uniform> params: Params;
+
+fn load_first(i: u32) -> V_math {
+    return V_math(x[i]);
+}
+
+fn load_again(i: u32) -> V_math {
+    return V_math(x[i]);
+}
+#endif
 
 #include reduction/across_workgroup
 
@@ -32,7 +60,7 @@ var<private> weight_registers: array<V_math, max(REGISTER_VECTORS, 1u)>;
 #include quantization/quantize_group
 
 fn normalized(start: u32, i: u32, scale: f32) -> vec4<f32> {
-    return V_math(x[start + i]) * scale * V_math(weight[i]);
+    return load_again(start + i) * scale * V_math(weight[i]);
 }
 
 fn store_row(thread: u32, start: u32, scale: f32) {
@@ -54,7 +82,7 @@ fn store_row(thread: u32, start: u32, scale: f32) {
         }
     }
     for (var i = thread; REGISTER_VECTORS == 0u && i < params.width; i += WG) {
-        out[start + i] = V(V_math(x[start + i]) * scale * V_math(weight[i]));
+        out[start + i] = V(load_again(start + i) * scale * V_math(weight[i]));
     }
 }
 #endif
@@ -75,14 +103,14 @@ fn main(
         for (var h = 0u; h < REGISTER_VECTORS; h++) {
             let i = thread + h * WG;
             if (i < params.width) {
-                registers[h] = V_math(x[start + i]);
+                registers[h] = load_first(start + i);
                 weight_registers[h] = V_math(weight[i]);
                 squares += registers[h] * registers[h];
             }
         }
     } else {
         for (var i = thread; i < params.width; i += WG) {
-            let value = V_math(x[start + i]);
+            let value = load_first(start + i);
             squares += value * value;
         }
     }
