@@ -17,6 +17,7 @@ from liveshape.device.host_staging import KEPT
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain, executor_of
 
+pytestmark = pytest.mark.slow  # needs Dawn
 ROWS, WIDTH = 320, 1024  # more than LARGE bytes
 
 

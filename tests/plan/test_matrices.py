@@ -57,7 +57,7 @@ WITHOUT = [
     replace(MATRICES, matrices=()),
     replace(MATRICES, matrices=(replace(HALVES, result="float16"),)),
     replace(MATRICES, subgroup=0),
-    replace(MATRICES, max_workgroup_bytes=16384),
+    replace(MATRICES, max_workgroup_bytes=12288),
 ]
 EIGHTS = MatrixShape("float16", "float32", 8, 8, 8)
 # Of subgroups of other sizes, and of a software adapter, whose workgroups have few threads.
