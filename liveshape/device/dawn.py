@@ -118,11 +118,15 @@ def _matrices(adapter: Any) -> tuple[MatrixShape, ...]:
 def _host_buffer(device: Any, nbytes: int) -> tuple[Any, memoryview] | None:
     if _HOST_MEMORY not in device.features:
         return None
-    memory = extras.allocate_host_memory(device, nbytes)
-    with contextlib.suppress(AttributeError, OSError):  # the first touch of small pages takes 0.7 ms for each MB
-        memory.obj.madvise(mmap.MADV_HUGEPAGE)
-    usage = wgpudawn.BufferUsage.COPY_DST
-    return extras.create_buffer_from_host_memory(device, memory, usage=usage, label="staging"), memory
+    try:
+        memory = extras.allocate_host_memory(device, nbytes)
+        with contextlib.suppress(AttributeError, OSError):  # the first touch of small pages takes 0.7 ms for each MB
+            memory.obj.madvise(mmap.MADV_HUGEPAGE)
+        usage = wgpudawn.BufferUsage.COPY_DST
+        return extras.create_buffer_from_host_memory(device, memory, usage=usage, label="staging"), memory
+    except (OSError, wgpudawn.GPUError) as error:  # no pages, or a driver that does not take these: results are copied
+        _LOG.info("results are copied: no staging of %d bytes in memory of the host (%s)", nbytes, error)
+        return None
 
 
 LIBRARY = Library(

@@ -75,3 +75,17 @@ def test_calls_under_way_and_results_after_the_program_is_gone(negating: Executo
     gc.collect()
     for x, out in zip([*reversed(given), given[0]], outs, strict=True):
         np.testing.assert_array_equal(out, -x)
+
+
+def test_results_are_copied_where_no_memory_of_the_host_is_taken(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    def refused(device: object, nbytes: int) -> memoryview:
+        raise OSError("no pages")
+
+    monkeypatch.setattr("wgpudawn.backends.dawn.extras.allocate_host_memory", refused)
+    executor: Executor = request.getfixturevalue("negating")  # made after that
+    x = numbers(5, ROWS)
+    (found,) = executor.execute([x])
+    assert np.array_equal(found, -x)
+    assert all(slot.buffer.parts[0][0].host is None for slot in executor._staging._slots if slot is not None)
