@@ -71,7 +71,7 @@ class Epilogue:
         kind = "vec4<i32>" if is_whole(self.computed) else "vec4<f32>"
         scalar = kind[5:8]
         value = f"{kind}(v)" if width == 4 else f"{kind}({scalar}(v))"
-        if self.computed == "bfloat16":
+        if self.computed in ("float16", "bfloat16"):  # by hand: compilers may skip what lies between two conversions
             value = rounded(value, self.computed, self.half)
         if width == 4:
             loads, names = self.operands.loads("i", f"params.{EPILOGUE}count")

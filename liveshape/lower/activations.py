@@ -162,6 +162,7 @@ _DEFERRED_NORM = Fusion(
     frozenset({RMS_NORM, *RMS_NORM_LAYERS.values()}),
     (RESIDUAL_QUANTIZED_LAYER, *RMS_NORM_LAYERS.values()),
     _deferred_norm,
+    reorders=True,
 )
 
 

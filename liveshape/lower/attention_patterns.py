@@ -414,5 +414,6 @@ ATTENTIONS = (
         MATRIX_PRODUCTS,
         (SPELLED_ATTENTION,),
         _attention,
+        reorders=True,
     ),
 )

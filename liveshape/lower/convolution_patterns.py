@@ -89,4 +89,5 @@ FOLDED_NORMS = Fusion(
     BATCH_NORM,
     tuple(sorted(CONVOLUTION)),
     _folded_norm,
+    reorders=True,
 )

@@ -1,9 +1,10 @@
-"""Operator fusion: several operators as one dispatch, where the result is provably the same.
+"""Operator fusion: several operators as one dispatch.
 
 `FUSIONS` is the table: the operator that anchors a pattern, the fused ones, and the function that knows its conditions.
 The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie in one basic block.
-The first rows are quantized weights that a file writes as several operators (`weight_patterns.py`) and the batch norms
-of convolutions (`convolution_patterns.py`): they alone change the last bits of a result.
+Results are provably bit-equal, but for rows that say `reorders`, whose results are no further from the truth: quantized
+weights that a file writes as several operators (`weight_patterns.py`), batch norms of convolutions
+(`convolution_patterns.py`), attention that is spelled out, and the RMSNorm of 4-bit linears, applied behind their sums.
 """
 
 from __future__ import annotations
@@ -187,5 +188,6 @@ FUSIONS = (
         frozenset({RMS_NORM}),
         tuple(RMS_NORM_LAYERS.values()),
         rms_norm_layer,
+        reorders=True,  # at one row, whose sums are scaled by the norm
     ),
 )

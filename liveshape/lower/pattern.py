@@ -29,12 +29,17 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Fusion:
-    """A row of the table. `match` gets the def-use chains and a node of `anchors`; nothing where a condition fails."""
+    """A row of the table. `match` gets the def-use chains and a node of `anchors`; nothing where a condition fails.
+
+    One that `reorders` adds or multiplies the same numbers in another order, so that last bits of a result may differ:
+    a factor is moved into a weight, or behind a sum. What others give is bit-equal, but for what a driver contracts.
+    """
 
     pattern: str
     anchors: frozenset[str]
     operators: tuple[str, ...]
     match: Callable[[DefUse, Node, Limits], Sequence[Replacement]]
+    reorders: bool = False
 
 
 def fit(tensors: Sequence[Tensor], limits: Limits) -> bool:

@@ -252,6 +252,7 @@ DEQUANTIZED_WEIGHTS = (
         frozenset({DEQUANTIZE}),
         (LINEAR_Q4, EMBEDDING_INT8),
         _int8_layers,
+        reorders=True,
     ),
     Fusion(
         "linear of squeezed rows, viewed back",
@@ -264,11 +265,13 @@ DEQUANTIZED_WEIGHTS = (
         SUM,
         (LINEAR_Q4,),
         _layers_with_minima,
+        reorders=True,
     ),
     Fusion(
         "embedding with asymmetric groups (scale and minimum)",
         EMBEDDING,
         (EMBEDDING_WITH_MINIMA,),
         _table_with_minima,
+        reorders=True,
     ),
 )

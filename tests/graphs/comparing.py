@@ -42,3 +42,27 @@ def check_same(got: list[Any], want: list[Any], context: str) -> None:
                 differ = np.asarray(have) != np.asarray(other)
                 off = f": {np.count_nonzero(differ)} of {np.size(have)} elements differ"
             raise Wrong(f"{context}, output {place}: {np.shape(have)} and {np.shape(other)}{off}")
+
+
+def check_no_worse(
+    fused: list[Any], apart: list[Any], want: Expected, roundings: Expected, context: str
+) -> list[float]:
+    """Exact results the same bytes; others of a fused graph no further from float64 than twice those of the operators
+    apart, or than one rounding an operator may bring. Gives how much further, of those whose bytes differ."""
+    further = []
+    for place, (have, other, array, allowed) in enumerate(
+        zip(fused, apart, want.arrays, roundings.tolerances, strict=True)
+    ):
+        if have is None or np.asarray(have).tobytes() == np.asarray(other).tobytes():
+            continue
+        where = f"{context}, output {place}"
+        if allowed == 0 or np.asarray(have).dtype.kind != "f":
+            raise Wrong(f"{where}: exact results differ")
+        off, off_apart = (float(np.max(np.abs(np.asarray(each, np.float64) - array))) for each in (have, other))
+        if not off <= max(2 * off_apart, allowed):
+            raise Wrong(
+                f"{where}: fused is off {off:.3g}, apart {off_apart:.3g}, one rounding an operator {allowed:.3g}"
+            )
+        half_unit = float(np.spacing(np.float32(np.max(np.abs(array))))) / 2
+        further.append(max(off, half_unit) / max(off_apart, half_unit))
+    return further

@@ -10,7 +10,6 @@ import pytest
 
 from liveshape.device import pipelines
 from liveshape.device.backends import open_device
-from tests.support.uncontracted import nothing_contracted
 
 # With the budget of a program that loads a few, random graphs take five times as long; many more of them, as in a tier,
 # would take a worker above 3 GB.
@@ -23,14 +22,3 @@ def _many_pipelines() -> Iterator[None]:
     before, pipelines.RECENT, shared._pipelines._most = pipelines.RECENT, RECENT, RECENT
     yield
     pipelines.RECENT = shared._pipelines._most = before
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _without_contractions() -> Iterator[None]:
-    """A GPU's driver may round a product and a sum once where they are fused: bytes are compared without."""
-    shared: Any = open_device()
-    if shared.adapter.software:
-        yield
-        return
-    with nothing_contracted():
-        yield

@@ -6,6 +6,7 @@ inexact result disturbed at random by what its operator is allowed, and what bec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ ALLOWED = {
     "float16": 4e-3,
     "bfloat16": 3.2e-2,
 }
+# Half a unit of the last place: what one rounding may be off.
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # One evaluation each: what a quotient's last bits may be off, which decides where a zero point falls.
 NUDGES = (2.0**-22, -(2.0**-22))
 _HELD = {"uint8": "int64", "bfloat16": "float32"}
@@ -44,8 +47,14 @@ def as_torch(value: Value, array: Any) -> torch.Tensor:
 class Evaluation:
     """One evaluation of a program, call after call; state goes from one to the next."""
 
-    def __init__(self, program: Program, noise: torch.Generator | None = None, nudge: float = 0.0) -> None:
-        self.program, self.noise, self.nudge = program, noise, nudge
+    def __init__(
+        self,
+        program: Program,
+        noise: torch.Generator | None = None,
+        nudge: float = 0.0,
+        allowed: Mapping[str, float] = ALLOWED,
+    ) -> None:
+        self.program, self.noise, self.nudge, self.allowed = program, noise, nudge, allowed
         self.kept: dict[int, Any] = {
             number: as_torch(value, value.data)
             for number, value in enumerate(program.values)
@@ -99,7 +108,7 @@ class Evaluation:
         finite = (x[x.isfinite()] for x in (result, *floats))
         scale = max((float(x.abs().max()) for x in finite if x.numel()), default=0.0)
         offset = 2 * torch.rand(result.shape, dtype=torch.float64, generator=self.noise) - 1
-        return result + ALLOWED[value.dtype] * scale * offset
+        return result + self.allowed[value.dtype] * scale * offset
 
 
 def _read(memory: dict[int, Any], argument: Any) -> Any:
@@ -108,10 +117,15 @@ def _read(memory: dict[int, Any], argument: Any) -> Any:
     return tuple(_read(memory, item) for item in argument) if isinstance(argument, tuple) else argument
 
 
-def expected(program: Program) -> tuple[list[Expected], Expected, dict[int, list[Any]]]:
-    """What each call must give, what every state must hold at the end, and the live shapes."""
+def expected(
+    program: Program, allowed: Mapping[str, float] = ALLOWED
+) -> tuple[list[Expected], Expected, dict[int, list[Any]]]:
+    """What each call must give, what every state must hold at the end, and the live shapes; where every operator is
+    `allowed` to be so much off."""
     plain = Evaluation(program)
-    others = [Evaluation(program, torch.Generator().manual_seed(seed), nudge) for seed, nudge in enumerate(NUDGES)]
+    others = [
+        Evaluation(program, torch.Generator().manual_seed(seed), nudge, allowed) for seed, nudge in enumerate(NUDGES)
+    ]
     calls = []
     for turn in range(program.count):
         true, *disturbed = (evaluation.call(turn) for evaluation in (plain, *others))

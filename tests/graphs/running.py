@@ -39,9 +39,14 @@ LIMITS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# Those that kernels and fusions of GPUs are chosen by.
+MANY_THREADS = {"max_cooperating_threads": 256, "max_invocations": 256, "lanes": 0}
+_NAMED = LIMITS | {"many threads": MANY_THREADS}
+
+
 @dataclass(frozen=True)
 class Choices:
-    """How a program is compiled; `limits` is a name in LIMITS, or empty for the device's own."""
+    """How a program is compiled; `limits` is a name in LIMITS, "many threads", or empty for the device's own."""
 
     aliasing: bool = True
     fusion: bool = True
@@ -61,7 +66,7 @@ def device_of(name: str) -> Device:
     """A device with these limits."""
     if not name:
         return open_device()
-    changes = dict(LIMITS[name])
+    changes = dict(_NAMED[name])
     # What is lowered may not exceed what the adapter has.
     changes["max_bindings"] = min(changes.get("max_bindings", 8), open_device().limits.max_bindings)
     return open_device(limits=replace(open_device().limits, **changes))

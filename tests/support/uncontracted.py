@@ -1,7 +1,8 @@
 """Kernels where nothing is contracted across operators that were fused: their bytes are those of the operators apart.
 
 A driver may round a product and a sum once where both are in one kernel. Here every result goes through a zero that is
-known at run time alone, as `kernels/pointwise_text.py` does it where more could be cancelled than a rounding.
+known at run time alone, as `kernels/pointwise_text.py` does it where more could be cancelled than a rounding. Rows of
+the table of fusions that say `reorders` are left out.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from liveshape.graph import Graph, Limits
 from liveshape.graph.elements import is_complex
 from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels import composition, pointwise_kernel, pointwise_text, prologues
 from liveshape.kernels.composition import Epilogue
 from liveshape.kernels.prologues import Prologue
-from liveshape.lower import q4_patterns
+from liveshape.lower import fusion, q4_patterns
+from liveshape.lower.def_use import DefUse
+from liveshape.lower.pattern import Fusion
 from liveshape.ops import pointwise
 
 ANYWAY = -1  # no call: what a kernel computes before an expression, or reads behind one, is hidden by its zero
@@ -62,14 +66,22 @@ def _hiding_getter(self: Prologue, *how: Any) -> list[str]:
     return lines
 
 
+_applied = fusion.applied
+
+
+def _applied_in_order(row: Fusion, uses: DefUse, limits: Limits) -> Graph:
+    return uses.graph if row.reorders else _applied(row, uses, limits)
+
+
 @contextmanager
 def nothing_contracted() -> Iterator[None]:
-    """Every kernel that is generated within."""
+    """Every graph that is fused and every kernel that is generated within."""
     with ExitStack() as patches:
         for module in (pointwise_text, pointwise, q4_patterns):  # gates have no params: they are not composed
             patches.enter_context(mock.patch.object(module, "hidden", every_result))
         patches.enter_context(mock.patch.object(Epilogue, "_setter", _hiding_setter))
         patches.enter_context(mock.patch.object(Prologue, "_getter", _hiding_getter))
+        patches.enter_context(mock.patch.object(fusion, "applied", _applied_in_order))
         _forget()
         yield
     _forget()

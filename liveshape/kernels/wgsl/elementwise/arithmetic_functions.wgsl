@@ -113,11 +113,11 @@ fn hidden_from_algebra(x: vec4<f32>, zero: u32) -> vec4<f32> {
 // The nearest number that float16 holds, ties to even. By bits: a compiler may skip a conversion there and back.
 fn half_rounded(x: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);
-    // Below 2 to the power -14 all steps are 2 to the power -24, which is what 0.5 has.
-    let small = bitcast<vec4<f32>>(bits) + 0.5;
+    // Below 2 to the power -14 all steps are 2 to the power -24. By `round`: a compiler may cancel a sum's first term.
+    let small = round(bitcast<vec4<f32>>(bits) * 16777216.0) * 5.9604644775390625e-8;
     let nearest = (bits + 0xfffu + ((bits >> vec4<u32>(13u)) & vec4<u32>(1u))) & vec4<u32>(0xffffe000u);
     let large = select(nearest, vec4<u32>(0x7f800000u), nearest >= vec4<u32>(0x47800000u));
-    let magnitude = select(bitcast<vec4<f32>>(large), small - 0.5, bits < vec4<u32>(0x38800000u));
+    let magnitude = select(bitcast<vec4<f32>>(large), small, bits < vec4<u32>(0x38800000u));
     return select(with_sign(magnitude, x), x, is_nan(x));
 }
 
