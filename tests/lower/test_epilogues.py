@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from liveshape.device.backends import open_device
-from liveshape.graph import Graph
+from liveshape.graph import Graph, Limits
 from liveshape.lower.lowering import optimized, simplified
+from liveshape.plan.compiling import compile
 from tests.support.chains import Chain, executor_of
 
 MAX = 41
@@ -94,3 +95,17 @@ def test_a_product_in_tiles_of_registers_stores_any_expression() -> None:
         live, commands = executors[1].live, executors[1].encoder.commands(executors[1].live, 0, len(fused.nodes))
         assert len(commands) == 1
         assert (rows > 2) is any("matmul/register_tiles + gelu" in label for label, *_ in live.described(0))
+
+
+def test_an_epilogue_rounds_what_is_computed_in_halves() -> None:
+    """NVIDIA's compiler skips a conversion to a half and back: the kernel says it in bits, which no compiler skips."""
+    chain = Chain()
+    x, y = chain.input((MAX, 8), "float16"), chain.input((MAX, 8), "float16")
+    weight = chain.constant(np.ones((8, 8), np.float16))
+    product = chain.node("aten.linear.default", x, weight, None, chain.tensor((MAX, 8), "float16"))
+    graph = chain.graph(chain.node("aten.mul.Tensor", product, y, chain.tensor((MAX, 8), "float16")))
+    plan = compile(optimized(graph, Limits()), Limits())
+    texts = [variant.source for route in plan.routes for variant, _ in route.dispatched]
+    assert texts
+    for text in texts:
+        assert "let epilogue_computed = library_half_rounded(vec4<f32>(f32(v)));" in text
