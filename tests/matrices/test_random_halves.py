@@ -1,5 +1,6 @@
 """Random programs by matrix units, with float16 activations and split float32: chains of image operators, and blocks of
-linears, norms, activations and attention, at live batches, lengths and image sizes up and down, against float64.
+linears, norms, activations, attention and writes in place, at live batches, lengths and image sizes up and down, against
+float64.
 
 What torch refuses at some live sizes must be refused here, too: sizes that are equal at the bound need not be below.
 LIVESHAPE_FUZZ sets the number of programs.
@@ -89,12 +90,12 @@ def image_program(seed: int) -> tuple[Images, Graph]:
     return chain, chain.graph(*dict.fromkeys((pool[-1], *others)))
 
 
-def block_program(seed: int) -> tuple[Images, Graph]:
-    """Linears, norms, activations, residuals and attention."""
+def block_program(seed: int, lengths: tuple[int, ...] = (64, 70, 129, 197)) -> tuple[Images, Graph]:
+    """Linears, norms, activations, residuals, attention, and writes to what others read before and after."""
     chance = random.Random(seed)
     chain = Blocks(seed)
     width = chance.choice((64, 96, 128, 256))
-    x = chain.input((chance.choice((1, 2, 3)), chance.choice((64, 70, 129)), width))
+    x = chain.input((chance.choice((1, 2, 3)), chance.choice(lengths), width))
     pool = [x]
 
     def projected(y: Tensor) -> Tensor:
@@ -105,13 +106,21 @@ def block_program(seed: int) -> tuple[Images, Graph]:
         return chain.step(f"aten.{name}.default", function, (y,), y)
 
     def joined(y: Tensor) -> Tensor:
-        alike = [each for each in pool if each.max_shape == y.max_shape]
-        return chance.choice((chain.add, chain.add, chain.mul))(y, chance.choice(alike))
+        return chance.choice((chain.add, chain.add, chain.mul))(y, chance.choice(alike_of(y)))
 
     def attended(y: Tensor) -> Tensor:
-        return chain.attention(y, chance.choice((1, 2, 4)))
+        values, queries = (chance.choice(alike_of(y)) if chance.random() < 0.3 else None for _ in range(2))
+        return chain.attention(y, chance.choice((1, 2, 4)), values, queries)
 
-    steps = (projected,) * 4 + (chain.layer_norm,) * 2 + (chain.gelu, chain.silu, unary, joined, joined, attended)
+    def alike_of(y: Tensor) -> list[Tensor]:
+        return [each for each in pool if each.max_shape == y.max_shape]
+
+    def written(y: Tensor) -> Tensor:
+        others = [each for each in alike_of(y) if each is not y]
+        return chain.write(y, chance.choice(others) if others and chance.random() < 0.7 else None)
+
+    steps: tuple[Any, ...] = (projected,) * 4 + (chain.layer_norm, joined, written) * 2
+    steps += (chain.gelu, chain.silu, unary, attended)
     for _ in range(chance.randint(3, 9)):
         y = chance.choice(pool[-3:])
         pool.append(chance.choice(steps)(y))

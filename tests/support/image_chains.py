@@ -32,6 +32,17 @@ class Images(Chain):
         self.steps.append((out, function, read))
         return out
 
+    def write(self, target: Tensor, source: Tensor | None = None) -> Tensor:
+        """Overwrite a tensor in place: with another one, or with a constant row."""
+        if source is None:
+            row, held = self.numbers(target.max_shape[-1])
+            self.node("aten.copy_.default", target, held, False, target)
+            self.steps.append((target, lambda there: row.to(there.dtype).expand_as(there), (target,)))
+        else:
+            self.node("aten.copy_.default", target, source, False, target)
+            self.steps.append((target, lambda there: there, (source,)))
+        return target
+
     def numbers(self, *shape: int, scale: float = 1.0) -> tuple[torch.Tensor, Tensor]:
         """A constant, and what it holds."""
         array = (scale * self.random.standard_normal(shape)).astype(np.float32)
