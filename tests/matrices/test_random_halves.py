@@ -1,5 +1,5 @@
 """Random programs by matrix units, with float16 activations and split float32: chains of image operators, and blocks of
-linears, norms, activations, attention and writes in place, at live batches, lengths and image sizes up and down, against
+linears, norms, activations, attention and writes in place, at live batches, lengths and image sizes up and down, beside
 float64.
 
 What torch refuses at some live sizes must be refused here, too: sizes that are equal at the bound need not be below.
