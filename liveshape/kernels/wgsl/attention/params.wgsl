@@ -12,6 +12,8 @@ const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them wo
 #if CACHE == paged
 #include attention/lines
 #else
+// What every kernel needs comes first, then what finds keys and values: a kernel of few rows is over before a third line
+// of 64 bytes comes from the cache (H200).
 struct Params {
     units: u32,
     blocks: u32, // of rows, per head of keys
@@ -23,6 +25,12 @@ struct Params {
     split_keys: u32,
     causal: u32,
     position: u32, // of the first query among the keys
+    scale: f32,
+    hidden: f32, // -inf, which no literal can say
+    unseen: f32, // what a row is that sees no key: zero or NaN
+    out_batch: u32,
+    out_row: u32,
+    out_head: u32,
     query_start: u32,
     query_batch: u32,
     query_row: u32,
@@ -35,9 +43,7 @@ struct Params {
     value_batch: u32,
     value_row: u32,
     value_head: u32,
-    out_batch: u32,
-    out_row: u32,
-    out_head: u32,
+    masked: f32, // the score of a key that a mask of booleans hides
     mask_start: u32,
     mask_batch: u32,
     mask_head: u32,
@@ -50,10 +56,6 @@ struct Params {
     bias_row: u32,
     bias_key: u32,
     bias_batches: u32,
-    scale: f32,
-    hidden: f32, // -inf, which no literal can say
-    masked: f32, // the score of a key that a mask of booleans hides
-    unseen: f32, // what a row is that sees no key: zero or NaN
 }
 
 struct Unit {
