@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape, SymInt
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.kernels.requests import Scratch
-from liveshape.ops.copies import as_dtype, copy_strided
-from liveshape.ops.pointwise import Build, Ramp, Term, evaluate
+from liveshape.ops.copies import conversion
+from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, apply, evaluate, pointwise
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import ceil_div, strides_of
@@ -35,75 +34,56 @@ def filled(e: Build, value: Any) -> Term:
     return e.call("to_bool", value if isinstance(value, SymInt) else int(value != 0))
 
 
-def filled_after(e: Build, _: Any, value: Any, *rest: Any) -> Term:
+FACTORY = "dtype layout device pin_memory"  # what a new tensor is told, and ours are anyway
+_SIZED: dict[str, Any] = {"rows": None, "shape": lambda size, *_: size}
+_LIKE: dict[str, Any] = {"shape": lambda x, *_: x.shape}
+
+
+@pointwise("aten.full.default", schema=f"size value {FACTORY} out", **_SIZED)
+@pointwise("aten::full.out", **_SIZED)
+def full(e: Build, size: Ints, value: Number, *_: Any) -> Term:
     return filled(e, value)
 
 
-def filled_with(value: int) -> Callable[..., Term]:
-    return lambda e, *_: filled(e, value)
+@pointwise("aten.full_like.default", schema=f"x value {FACTORY} memory_format out", **_LIKE)
+@pointwise("aten::full_like.out", schema="x value memory_format out", **_LIKE)
+@pointwise("aten::fill.Scalar_out", **_LIKE)
+def full_like(e: Build, x: LiveTensor, value: Number, *_: Any) -> Term:
+    return filled(e, value)
 
 
-FACTORY = "dtype layout device pin_memory"  # what a new tensor is told, and ours are anyway
+def _register(name: str, value: int) -> None:
+    @pointwise(f"aten.{name}.default", schema=f"size {FACTORY} out", **_SIZED)
+    @pointwise(f"aten::{name}.out", **_SIZED)
+    def sized(e: Build, size: Ints, *_: Any) -> Term:
+        return filled(e, value)
+
+    @pointwise(f"aten.{name}_like.default", schema=f"x {FACTORY} memory_format out", **_LIKE)
+    def like(e: Build, x: LiveTensor, *_: Any) -> Term:
+        return filled(e, value)
 
 
-@op("aten.full.default", schema=f"size value {FACTORY} out", pointwise=filled_after)
-@op("aten::full.out", pointwise=filled_after)
-def full(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(size, value, out)
+_register("zeros", 0)
+_register("ones", 1)
 
 
-@op(
-    "aten.full_like.default",
-    schema=f"x value {FACTORY} memory_format out",
-    rows=elementwise("x"),
-    pointwise=filled_after,
-)
-@op("aten::full_like.out", schema="x value memory_format out", rows=elementwise("x"), pointwise=filled_after)
-@op("aten::fill.Scalar_out", rows=elementwise("x"), pointwise=filled_after)
-def full_like(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(x.shape, value, out)
-
-
-@op("aten.fill.Tensor", "aten::fill.Tensor_out", rows=elementwise("x"))
-def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Generator[Dispatch | Scratch, Any, None]:
-    if value.numel != 1:
-        raise ShapeError(f"a tensor is filled with one element, {value.shape} was given")
-    one = yield from as_dtype(value, out.dtype)
-    out.shape = shape = x.shape
-    yield from copy_strided(one, out, shape, (0, (0,) * x.rank), (0, strides_of(shape)))
+@pointwise("aten.scalar_tensor.default", schema=f"value {FACTORY} out", rows=None)
+@pointwise("aten::scalar_tensor.out", rows=None)
+def scalar_tensor(e: Build, value: Number, *_: Any) -> Term:
+    return filled(e, value)
 
 
 # Zeros, so that a program that reads what it never wrote still gives the same answer every time.
 @op("aten::empty.out", "dim_order_ops::_empty_dim_order.out", schema="size order out")
-@op("aten.zeros.default", schema=f"size {FACTORY} out", pointwise=filled_with(0))
-@op("aten::zeros.out", pointwise=filled_with(0))
-def zeros(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+def empty(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten.ones.default", schema=f"size {FACTORY} out", pointwise=filled_with(1))
-@op("aten::ones.out", pointwise=filled_with(1))
-def ones(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(size, 1, out)
-
-
-_LIKE = f"x {FACTORY} memory_format out"
-
-
-@op("aten.zeros_like.default", schema=_LIKE, rows=elementwise("x"), pointwise=filled_with(0))
-def zeros_like(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(x.shape, 0, out)
-
-
-@op("aten.ones_like.default", schema=_LIKE, rows=elementwise("x"), pointwise=filled_with(1))
-def ones_like(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill(x.shape, 1, out)
-
-
-@op("aten.scalar_tensor.default", schema=f"value {FACTORY} out", pointwise=lambda e, value, *_: filled(e, value))
-@op("aten::scalar_tensor.out", pointwise=filled)
-def scalar_tensor(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from fill((), value, out)
+@op("aten.fill.Tensor", "aten::fill.Tensor_out", rows=elementwise("x"))
+def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Iterator[Any]:
+    if value.numel != 1:
+        raise ShapeError(f"a tensor is filled with one element, {value.shape} was given")
+    yield from apply(conversion(value.dtype, out.dtype), Viewed(value, x.shape, (0,) * x.rank), out=out)
 
 
 @op("aten.arange.start_step", schema=f"start end step {FACTORY} out", any_size=True)

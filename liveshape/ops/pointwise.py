@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from liveshape.errors import UnsupportedError
@@ -87,7 +87,7 @@ class Build:
         """
         row = FUNCTIONS[function]
         made = self.out if dtype is None else dtype
-        places = [None if _is_number(each) else self._value(each) for each in arguments]
+        places = [None if is_number(each) else self._value(each) for each in arguments]
         dtypes = [None if place is None else self._dtype(place) for place in places]
         if row.complexes is None and any(is_complex(dtype) for dtype in dtypes if dtype is not None):
             raise UnsupportedError(f"{function} takes no complex numbers; take their parts by view_as_real")
@@ -149,28 +149,35 @@ class Build:
 Define = Callable[..., Term]
 
 
-def _is_number(argument: Any) -> bool:
+def is_number(argument: Any) -> bool:
+    """Whether an argument is a number, live or not, and neither a tensor nor a value of an expression."""
     return isinstance(argument, (int, float, SymInt)) or not (isinstance(argument, Term) or hasattr(argument, "dtype"))
 
 
-def pointwise(*names: str, **traits: Any) -> Callable[[Define], Define]:
+def pointwise(
+    *names: str, given: Mapping[str, Any] | None = None, shape: Callable[..., Shape] | None = None, **traits: Any
+) -> Callable[[Define], Define]:
     """Register a pointwise operator under its exported names, by the expression of its arguments.
 
-    `define` gets a `Build` and the arguments but the output. Its annotations are those of an operator.
+    `define` gets a `Build` and the arguments but the output. Its annotations are those of an operator; `given` are
+    those that these names have instead, or beside. A result of numbers alone has the `shape` that its arguments say.
     """
 
     def register(define: Define) -> Define:
         hints = typing.get_type_hints(define)
         parameters = inspect.signature(define).parameters.values()
-        given = [each.name for each in parameters if each.name != "e" and each.kind != each.VAR_POSITIONAL]
+        own = {
+            each.name: hints[each.name] for each in parameters if each.name != "e" and each.kind != each.VAR_POSITIONAL
+        }
+        taken = own | dict(given or {})
 
         def run(*arguments: Any) -> Steps:
             *inputs, out = arguments
-            yield from evaluate(built(define, inputs, out.dtype), out)
+            yield from evaluate(built(define, inputs, out.dtype), out, shape=shape and shape(*inputs))
 
-        run.__annotations__ = {**{name: hints[name] for name in given}, "out": LiveTensor}
+        run.__annotations__ = {**taken, "out": LiveTensor}
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in (*given, "out")]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in run.__annotations__]
         )
         run.__name__ = run.__qualname__ = define.__name__
         run.__module__ = define.__module__
@@ -178,11 +185,35 @@ def pointwise(*names: str, **traits: Any) -> Callable[[Define], Define]:
             known = OPS[name].traits.pointwise if name in OPS else None
             if known is not None and known.__code__ != define.__code__:
                 raise ValueError(f"operator {name} is registered twice")
-        declared = {"rows": elementwise(), "pointwise": define} | traits
-        op(*names, **declared)(run)
+        op(*names, **{"rows": elementwise(), "pointwise": define} | traits)(run)
         return define
 
     return register
+
+
+ONE, TWO = {"x": LiveTensor}, {"a": LiveTensor, "b": LiveTensor}
+WITH_NUMBER = {"x": LiveTensor, "value": Number}
+
+
+def direct(function: str, *names: str, given: Mapping[str, Any] = ONE, **traits: Any) -> None:
+    """Register what is one function of the table, of the arguments that are `given`, in this order.
+
+    Example: `direct("hypot", *spelled("hypot"), given=TWO)`.
+    """
+
+    def define(e: Build, *arguments: Any) -> Term:
+        return e.call(function, *arguments)
+
+    pointwise(*names, given=given, **traits)(define)
+
+
+def spelled(operator: str, overload: str = "default") -> tuple[str, str]:
+    """An operator of aten as delegates and as outer programs call it.
+
+    >>> spelled("abs"), spelled("eq", "Scalar")
+    (('aten.abs.default', 'aten::abs.out'), ('aten.eq.Scalar', 'aten::eq.Scalar_out'))
+    """
+    return f"aten.{operator}.{overload}", f"aten::{operator}.{'' if overload == 'default' else f'{overload}_'}out"
 
 
 def built(define: Define, inputs: Any, out: str) -> Pointwise:

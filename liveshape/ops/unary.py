@@ -9,7 +9,7 @@ from typing import Any
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, evaluate, pointwise
+from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, direct, evaluate, pointwise, spelled
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
@@ -30,26 +30,19 @@ _OTHERS = (
 )
 
 
-def _register(name: str, *, any_size: bool = False) -> None:
-    @pointwise(f"aten.{name}.default", f"aten::{name}.out", any_size=any_size)
-    def plain(e: Build, x: LiveTensor) -> Term:
-        return e.call(name, x)
-
-
 for _name in _PLAIN:
-    _register(_name, any_size=True)
+    direct(_name, *spelled(_name), any_size=True)
 for _name in _OTHERS:
-    _register(_name)
-
-
-@pointwise("aten._conj_physical.default", "aten::_conj_physical.out", "aten.conj_physical.default",
-           "aten::conj_physical.out", "aten._conj_copy.default", "aten::_conj_copy.out")  # fmt: skip
-def conjugate(e: Build, x: LiveTensor) -> Term:
-    return e.call("conjugate", x)
+    direct(_name, *spelled(_name))
+for _name in ("_conj_physical", "conj_physical", "_conj_copy"):
+    direct("conjugate", *spelled(_name))
+direct("leaky_relu", *spelled("leaky_relu"), given={"x": LiveTensor, "slope": float})
+direct("hardshrink", *spelled("hardshrink"), given={"x": LiveTensor, "width": float})
+direct("elu", *spelled("elu"), given={"x": LiveTensor, "alpha": float, "scale": float, "input_scale": float})
 
 
 def _register_log(base: int) -> None:
-    @pointwise(f"aten.log{base}.default", f"aten::log{base}.out", any_size=True)
+    @pointwise(*spelled(f"log{base}"), any_size=True)
     def log(e: Build, x: LiveTensor) -> Term:
         return e.call("log_of_base", x, 1 / math.log(base))
 
@@ -58,19 +51,20 @@ for _base in (2, 10):
     _register_log(_base)
 
 
-@pointwise("aten.hardswish.default", "aten::hardswish.out", any_size=True)
+@pointwise(*spelled("hardswish"), any_size=True)
 def hardswish(e: Build, x: LiveTensor) -> Term:
     return e.call("hardswish", x, 6.0)
 
 
-@pointwise("aten.round.decimals", "aten::round.decimals_out")
+@pointwise(*spelled("round", "decimals"))
 def round_decimals(e: Build, x: LiveTensor, decimals: int) -> Term:
     if abs(decimals) > _MAX_DECIMALS:
         raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MAX_DECIMALS} fit a float32")
     return e.call("round_digits" if decimals >= 0 else "round_tens", x, 10 ** abs(decimals))
 
 
-def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
+@pointwise(*spelled("clamp"), *spelled("hardtanh"))
+def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
     """x between two bounds, each of which may be missing."""
     if is_whole(e.out):
         least = INT32_MIN if low is None else saturated(low)
@@ -78,49 +72,24 @@ def clamped(e: Build, x: LiveTensor, low: Number | None, high: Number | None) ->
     return e.call("clamp", x, -_INFINITY if low is None else low, _INFINITY if high is None else high)
 
 
-@pointwise("aten.clamp.default", "aten::clamp.out")
-def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
-    return clamped(e, x, low, high)
-
-
-@pointwise("aten.clamp.Tensor", "aten::clamp.Tensor_out")
+@pointwise(*spelled("clamp", "Tensor"))
 def clamp_tensor(e: Build, x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None) -> Term:
     if low is None:
         return e.call("copy", x) if high is None else e.call("minimum", x, high)
     return e.call("maximum", x, low) if high is None else e.call("minimum", e.exact("maximum", x, low), high)
 
 
-@pointwise("aten.hardtanh.default", "aten::hardtanh.out")
-def hardtanh(e: Build, x: LiveTensor, low: Number, high: Number) -> Term:
-    return clamped(e, x, low, high)
-
-
-@pointwise("aten.relu.default", "aten::relu.out")
+@pointwise(*spelled("relu"))
 def relu(e: Build, x: LiveTensor) -> Term:
-    return clamped(e, x, 0, None)
+    return clamp(e, x, 0, None)
 
 
-@pointwise("aten.leaky_relu.default", "aten::leaky_relu.out")
-def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Term:
-    return e.call("leaky_relu", x, slope)
-
-
-@pointwise("aten.hardshrink.default", "aten::hardshrink.out")
-def hardshrink(e: Build, x: LiveTensor, width: float) -> Term:
-    return e.call("hardshrink", x, width)
-
-
-@pointwise("aten.elu.default", "aten::elu.out")
-def elu(e: Build, x: LiveTensor, alpha: float, scale: float, input_scale: float) -> Term:
-    return e.call("elu", x, alpha, scale, input_scale)
-
-
-@pointwise("aten.logit.default", "aten::logit.out")
+@pointwise(*spelled("logit"))
 def logit(e: Build, x: LiveTensor, eps: float | None) -> Term:
     return e.call("logit", x, -1.0 if eps is None else eps)
 
 
-@pointwise("aten.gelu.default", "aten::gelu.out")
+@pointwise(*spelled("gelu"))
 def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in names:
@@ -128,7 +97,7 @@ def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     return e.call(names[approximate], x)
 
 
-@op("aten.glu.default", "aten::glu.out", rows=but_dims("x", "dim"))
+@op(*spelled("glu"), rows=but_dims("x", "dim"))
 def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Any]:
     axis = axis_of(dim, x.rank)
     if not x.rank or x.shape[axis] % 2:
@@ -142,7 +111,7 @@ def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Any]:
 
 
 def _register_triangle(name: str, side: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out", rows=leading("x", own=2))
+    @op(*spelled(name), rows=leading("x", own=2))
     def triangle(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Any]:
         """x on one side of a diagonal of its last two dimensions, and zero elsewhere."""
         if x.rank < 2:

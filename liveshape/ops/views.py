@@ -1,4 +1,5 @@
-"""Views: the same elements under another shape. They alias their source, so most of them dispatch nothing."""
+"""Views: the same elements under another shape or in another type. They alias their source, so most of them dispatch
+nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
-from liveshape.ops.copies import copy_values
+from liveshape.ops.copies import conversion, copy_values
 from liveshape.ops.moved_rows import permuted, squeezed, unsqueezed, viewed
 from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import Ints, op
@@ -17,9 +18,13 @@ from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import axis_of, resolve_sizes
 
 
-def same(e: Build, x: Any, *_: Any) -> Term:
-    """x: a copy between pointwise operators is none."""
-    return e.call("copy", x)
+def cast(e: Build, x: Any, *_: Any) -> Term:
+    """x in the type of the result: among other pointwise operators a cast, or a copy, costs nothing."""
+    return e.call(conversion(x.dtype, e.out), x)
+
+
+# Types that are stored alike share memory.
+_CAST: dict[str, Any] = {"alias": True, "rows": elementwise(), "pointwise": cast}
 
 
 @op("et_vk.prepack.default", alias=True, rows=elementwise(), role=Role.PREPACK)
@@ -79,18 +84,30 @@ def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispat
     yield from copy_values(x, out)
 
 
-@op("aten.clone.default", "aten::clone.out", alias=True, rows=elementwise(), pointwise=same)
-def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    yield from copy_values(x, out)
-
-
+@op(
+    "aten._to_copy.default",
+    "dim_order_ops._to_dim_order_copy.default",
+    schema="x dtype layout device pin_memory non_blocking order out",
+    reads_as_written=True,
+    **_CAST,
+)
+@op(
+    "aten::_to_copy.out",
+    "dim_order_ops::_to_dim_order_copy.out",
+    "dim_order_ops._clone_dim_order.default",
+    "dim_order_ops::_clone_dim_order.out",
+    schema="x non_blocking order out",
+    reads_as_written=True,
+    **_CAST,
+)
+@op("aten.clone.default", "aten::clone.out", schema="x memory_format out", **_CAST)
 @op(
     "aten.alias_copy.default", "aten::alias_copy.out",
     "aten.detach_copy.default", "aten::detach_copy.out",
     "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
     "et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out",
-    alias=True, rows=elementwise(), reads_as_written=True, pointwise=same)  # fmt: skip
-def alias_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    reads_as_written=True, **_CAST)  # fmt: skip
+def to_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    """x in out's type."""
     out.shape = x.shape
     yield from copy_values(x, out)

@@ -65,7 +65,10 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
     assert define is not None
     inputs = [operand(argument, array) for argument, array in zip(node.args, arguments, strict=False)]
     made = built(define, inputs, out.dtype)
-    return evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)[0]
+    (result,) = evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)
+    # Numbers alone fill a tensor of the sizes that come first, or of the shape of one.
+    like = arguments[0]
+    return result if made.tensors else np.broadcast_to(result, like if isinstance(like, list) else np.shape(like))
 
 
 @meaning("liveshape.pointwise", "liveshape.pointwise_results")

@@ -7,7 +7,6 @@ are evaluated as the expressions that they declare. Operators that have none are
 from __future__ import annotations
 
 from liveshape.check.numpy_references import (
-    creation_references,
     image_references,
     movement_references,
     product_references,
@@ -16,7 +15,6 @@ from liveshape.check.numpy_references import (
 from liveshape.check.numpy_references.reference_table import NUMPY, base_name
 
 FAMILIES = (
-    creation_references,
     image_references,
     movement_references,
     product_references,

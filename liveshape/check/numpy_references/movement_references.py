@@ -12,6 +12,11 @@ from liveshape.check.numpy_references.reference_table import axes_of, reference
 _END = (1 << 62) - 1
 
 
+@reference("fill")
+def _filled(x: Any, value: Any) -> Any:
+    return np.full(np.shape(x), value)
+
+
 @reference("permute_copy")
 def _permute(x: Any, dims: Sequence[int]) -> Any:
     return np.transpose(x, axes_of(dims, np.ndim(x)) if len(dims) else None)
