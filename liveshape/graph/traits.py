@@ -19,6 +19,8 @@ Carried = Mapping[Any, int]
 # A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
 # the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
 RowRule = Callable[[Node, Carried], Carried | None]
+# Which axis of its first argument each axis of a result is, None for a new one of one; None for what cannot be told.
+Axes = Callable[[Node], tuple[int | None, ...] | None]
 # FLOPs of a call (multiplications and additions), from its live arguments by name; live scalars are ints.
 Operations = Callable[[Mapping[str, Any]], int]
 
@@ -96,19 +98,20 @@ class Product:
 class Traits:
     """All that `@op` declares of an operator beside how it runs.
 
-    `rows`: what it does to rows. `role`: what rewrites look for it as. `any_size`: no argument of it can stand for a
-    context, so it does the same at every size and position. `cheap_to_keep`: its results are small or exist anyway, so
-    equal nodes become one. `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are
-    written only while one row is live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the
-    expression of its arguments, see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so
-    that an expression of it may be stored instead, see `ops/composed.py`. `loads`: a tensor in the place of which it
-    may load an expression, see `ops/loaded.py`, an element up to `load_times`. `first_alone`: the operator of the same
-    arguments that gives its first result and none of the others. `channels_last`: the operator of the same arguments
-    whose images have their channels last, see `lower/image_layout.py`; `moves_images`: what that gives are elements of
-    its images.
+    `rows`: what it does to rows. `axes`: where it only reorders, drops and adds whole axes, which these are. `role`:
+    what rewrites look for it as. `any_size`: no argument of it can stand for a context, so it does the same at every
+    size and position. `cheap_to_keep`: its results are small or exist anyway, so equal nodes become one.
+    `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are written only while one row is
+    live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the expression of its arguments,
+    see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so that an expression of it may
+    be stored instead, see `ops/composed.py`. `loads`: a tensor in the place of which it may load an expression, see
+    `ops/loaded.py`, an element up to `load_times`. `first_alone`: the operator of the same arguments that gives its
+    first result and none of the others. `channels_last`: the operator of the same arguments whose images have their
+    channels last, see `lower/image_layout.py`; `moves_images`: what that gives are elements of its images.
     """
 
     rows: RowRule | None = None
+    axes: Axes | None = None
     role: Role | None = None
     cache: CacheRows | None = None
     tables: PositionTables | None = None

@@ -261,11 +261,7 @@ def is_expression(node: Node) -> bool:
 
 def _swaps_rows(node: Node) -> bool:
     """Whether a node swaps the last two of three dimensions."""
-    x = node.args[0]
-    if node.name in TRANSPOSES and x.rank == RANK - 1:
-        dims = {axis_of(node.named[name], x.rank) for name in ("dim0", "dim1") if name in node.named}
-        return dims == {1, 2}
-    return node.name in PERMUTES and tuple(axis_of(dim, x.rank) for dim in node.args[1]) == (0, 2, 1)
+    return node.name in PERMUTES | TRANSPOSES and node.kept_axes() == (0, 2, 1)
 
 
 def _is_flattened(node: Node) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from liveshape.graph import Node, Tensor
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, LiveSizes, Sizes, transposed
+from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, LiveSizes, Sizes
 from liveshape.lower.pattern_operators import EXPANDS, PERMUTES, SELECTS, SLICES, SPLITS, TRANSPOSES
 from liveshape.ops.shapes import axis_of
 
@@ -153,14 +153,12 @@ class IndexMaps:
     def moved(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         """The map of what a node makes of a tensor with this one."""
         axes, rank = layout.axes, len(layout.axes)
-        if node.name in PERMUTES:
-            return layout._replace(axes=tuple(axes[axis_of(dim, rank)] for dim in node.args[1]))
-        if node.name in TRANSPOSES:
-            return layout._replace(axes=transposed(axes, node))
         if node.name in EXPANDS:
             return self._expanded(layout, node, out)
         if node.name in SELECTS:
             return self._selected(layout, axis_of(node.named["dim"], rank), node.named["index"])
+        if node.name not in SPLITS and (order := node.kept_axes()) is not None:
+            return layout._replace(axes=tuple(() if axis is None else axes[axis] for axis in order))
         if node.name in SLICES:
             _, dim, start, end, step, _ = node.args
             axis = axis_of(dim, rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph import Limits, Node
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.index_maps import IndexMaps
 from liveshape.lower.pattern import Fusion, Replacement
@@ -17,7 +17,6 @@ from liveshape.lower.pattern_operators import (
     PERMUTES,
     TRANSPOSES,
 )
-from liveshape.ops.shapes import axis_of
 
 
 def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
@@ -40,21 +39,9 @@ def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]
     return [Replacement(node, operator, (node,), (x, order, out), absorbed=tuple(absorbed))]
 
 
-def _order(node: Node) -> tuple[int, ...]:
+def _order(node: Node) -> tuple[Any, ...]:
     """The dimensions as a node permutes them; none where it does not."""
-    x = node.args[0] if node.args else None
-    if not isinstance(x, Tensor):
-        return ()
-    if node.name in PERMUTES:
-        dims: Any = node.args[1]
-        return tuple(axis_of(dim, x.rank) for dim in dims) if all(isinstance(dim, int) for dim in dims) else ()
-    if node.name not in TRANSPOSES:
-        return ()
-    if x.rank < 2:
-        return tuple(range(x.rank))
-    one, other = (axis_of(node.named.get(name, place), x.rank) for place, name in enumerate(("dim0", "dim1")))
-    swap = {one: other, other: one}
-    return tuple(swap.get(axis, axis) for axis in range(x.rank))
+    return node.kept_axes() or () if node.name in PERMUTES | TRANSPOSES else ()
 
 
 def _expanded(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:

@@ -21,19 +21,16 @@ from liveshape.lower.pattern_operators import (
     LAYER_NORMS,
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
-    PERMUTES,
     POINTWISE_RESULTS,
     REDUCTIONS,
     SCALAR_PRODUCTS,
     SCALAR_QUOTIENTS,
     SCALAR_SUMS,
-    SELECTS,
     SLICES,
     SPLITS,
-    TRANSPOSES,
     VIEWS,
 )
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.shapes import axis_of, without
 
 
 class LiveSize(NamedTuple):
@@ -209,15 +206,11 @@ class LiveSizes:
         x = node.args[0]
         if node.name in VIEWS:
             return self._viewed(x, node.args[1])
-        if node.name in PERMUTES:
+        if (kept := node.kept_axes()) is not None:
             sizes = self.of(x)
-            return tuple(sizes[axis_of(dim, x.rank)] for dim in node.args[1])
-        if node.name in TRANSPOSES:
-            return transposed(self.of(x), node)
+            return tuple(ONE if axis is None else sizes[axis] for axis in kept)
         if node.name in EXPANDS:
             return self._expanded(x, node)
-        if node.name in SELECTS:
-            return _without(self.of(x), axis_of(node.named["dim"], x.rank))
         if node.name in SLICES:
             return self._sliced(x, node)
         if node.name in SPLITS:
@@ -232,7 +225,7 @@ class LiveSizes:
             weight = node.named[node.traits.product.weight or ""]
             return (*self.of(x)[:-1], LiveSize(weight.max_shape[0]))
         if node.alias:
-            return self._squeezed(x, tensor)
+            return self.of(x)
         if node.name in OF_ONE_SHAPE:
             return self.of(x) if node.outputs[0] is tensor else None
         if node.name in LAYER_NORMS:
@@ -307,8 +300,6 @@ class LiveSizes:
         sizes = self.of(x)
         if sizes[axis].fixed is None:
             return None
-        if tensor.rank < x.rank:
-            return _without(sizes, axis)
         return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
 
     def _concatenated(self, parts: tuple[Tensor, ...], dim: int, tensor: Tensor) -> Sizes | None:
@@ -316,7 +307,7 @@ class LiveSizes:
         axis = axis_of(dim, tensor.rank)
         if any(part.rank != tensor.rank for part in parts):
             return None
-        rest = [(_without(self.of(part), axis), _without(part.max_shape, axis)) for part in parts]
+        rest = [(without(self.of(part), axis), without(part.max_shape, axis)) for part in parts]
         met = self._met(rest, tensor.rank - 1)
         return None if met is None else (*met[:axis], self._sum([self.of(part)[axis] for part in parts]), *met[axis:])
 
@@ -342,14 +333,6 @@ class LiveSizes:
         left, right = self.of(x), self.of(other)
         lead = self._met([(left[:-2], x.max_shape[:-2]), (right[:-2], other.max_shape[:-2])], x.rank - 2)
         return None if lead is None else (*lead, left[-2], right[-1])
-
-    def _squeezed(self, x: Tensor, tensor: Tensor) -> Sizes | None:
-        """Dimensions of one more or fewer, or the same: those that are longer stay in their order."""
-        longer = [size for size, most in zip(self.of(x), x.max_shape, strict=True) if most != 1]
-        if len(longer) != sum(most != 1 for most in tensor.max_shape):
-            return None
-        left = iter(longer)
-        return tuple(ONE if most == 1 else next(left) for most in tensor.max_shape)
 
     def _broadcast(self, tensors: list[Tensor], rank: int) -> Sizes | None:
         return self._met([(self.of(each), each.max_shape) for each in tensors], rank)
@@ -396,17 +379,3 @@ def _first(symbol: int, same: dict[int, int]) -> int:
     while symbol in same:
         symbol = same[symbol]
     return symbol
-
-
-def transposed(values: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
-    """What belongs to the dimensions of a tensor, as a node swaps two of them."""
-    if len(values) < 2:
-        return values
-    dims = (node.named.get("dim0", 0), node.named.get("dim1", 1))
-    one, other = (axis_of(dim, len(values)) for dim in dims)
-    order = {one: other, other: one}
-    return tuple(values[order.get(axis, axis)] for axis in range(len(values)))
-
-
-def _without(sizes: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
-    return sizes[:axis] + sizes[axis + 1 :]

@@ -6,8 +6,8 @@ from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph.live import LiveTensor
-from liveshape.ops.pointwise import TWO, WITH_NUMBER, Build, Term, direct, is_number, pointwise, spelled
-from liveshape.ops.registry import Number
+from liveshape.ops.pointwise import TWO, WITH_NUMBER, Build, Term, direct, is_number, pointwise
+from liveshape.ops.registry import Number, exported
 
 # Sums and products of booleans are booleans again.
 _OF_BOOLEANS = {"add": "logical_or", "mul": "logical_and"}
@@ -25,7 +25,7 @@ def _arithmetic(e: Build, function: str, a: LiveTensor, b: Any, alpha: Number = 
 
 def _register_sum(name: str) -> None:
     @pointwise(f"aten.{name}.Tensor", f"aten::{name}.out", any_size=True)
-    @pointwise(*spelled(name, "Scalar"), given=_NUMBER)
+    @pointwise(*exported(name, "Scalar"), given=_NUMBER)
     def sum_of(e: Build, a: LiveTensor, b: LiveTensor, alpha: Number) -> Term:
         return _arithmetic(e, name, a, b, alpha)
 
@@ -34,7 +34,7 @@ _register_sum("add")
 _register_sum("sub")
 
 
-@pointwise(*spelled("rsub", "Scalar"))
+@pointwise(*exported("rsub", "Scalar"))
 def rsub_scalar(e: Build, x: LiveTensor, value: Number, alpha: Number) -> Term:
     if alpha != 1:
         raise UnsupportedError(f"rsub with alpha {alpha}; only 1 is supported")
@@ -42,13 +42,13 @@ def rsub_scalar(e: Build, x: LiveTensor, value: Number, alpha: Number) -> Term:
 
 
 @pointwise("aten.mul.Tensor", "aten::mul.out", any_size=True)
-@pointwise(*spelled("mul", "Scalar"), given=_NUMBER)
+@pointwise(*exported("mul", "Scalar"), given=_NUMBER)
 def mul(e: Build, a: LiveTensor, b: LiveTensor) -> Term:
     return _arithmetic(e, "mul", a, b)
 
 
 @pointwise("aten.div.Tensor_mode", "aten::div.out_mode")
-@pointwise(*spelled("div", "Scalar_mode"), given=_NUMBER)
+@pointwise(*exported("div", "Scalar_mode"), given=_NUMBER)
 def div_mode(e: Build, a: LiveTensor, b: LiveTensor, rounding_mode: str | None) -> Term:
     names = {None: "div", "floor": "floor_divide", "trunc": "trunc_divide"}
     if rounding_mode not in names:
@@ -57,13 +57,13 @@ def div_mode(e: Build, a: LiveTensor, b: LiveTensor, rounding_mode: str | None) 
 
 
 for _name in ("floor_divide", "minimum", "maximum", "atan2", "hypot", "complex", "polar"):
-    direct(_name, *spelled(_name), given=TWO)
+    direct(_name, *exported(_name), given=TWO)
 for _name in ("remainder", "fmod"):
-    direct(_name, *spelled(_name, "Tensor"), given=TWO)
+    direct(_name, *exported(_name, "Tensor"), given=TWO)
 for _name in ("div", "copysign"):
     direct(_name, f"aten.{_name}.Tensor", f"aten::{_name}.out", given=TWO)
 for _name in ("remainder", "fmod", "div", "copysign"):
-    direct(_name, *spelled(_name, "Scalar"), given=WITH_NUMBER)
-direct("pow", *spelled("pow", "Tensor_Tensor"), given=TWO)
-direct("pow", *spelled("pow", "Tensor_Scalar"), given=WITH_NUMBER)
-direct("pow", *spelled("pow", "Scalar"), given={"base": Number, "exponent": LiveTensor})
+    direct(_name, *exported(_name, "Scalar"), given=WITH_NUMBER)
+direct("pow", *exported("pow", "Tensor_Tensor"), given=TWO)
+direct("pow", *exported("pow", "Tensor_Scalar"), given=WITH_NUMBER)
+direct("pow", *exported("pow", "Scalar"), given={"base": Number, "exponent": LiveTensor})

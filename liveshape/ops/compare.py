@@ -8,8 +8,8 @@ from liveshape.errors import UnsupportedError
 from liveshape.graph import SymInt
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.ops.pointwise import TWO, WITH_NUMBER, Build, Term, direct, pointwise, spelled
-from liveshape.ops.registry import Number
+from liveshape.ops.pointwise import TWO, WITH_NUMBER, Build, Term, direct, pointwise
+from liveshape.ops.registry import Number, exported
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN
 
 
@@ -27,43 +27,43 @@ def compared(e: Build, function: str, x: Any, value: Number) -> Term:
 
 def _register_compare(name: str) -> None:
     # The exporter's sliding-window masks compare so; elsewhere the number may be the context itself.
-    @pointwise(*spelled(name, "Scalar"), any_size=name in ("lt", "ge"))
+    @pointwise(*exported(name, "Scalar"), any_size=name in ("lt", "ge"))
     def compare_with(e: Build, x: LiveTensor, value: Number) -> Term:
         return compared(e, name, x, value)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    direct(_name, *spelled(_name, "Tensor"), given=TWO)
+    direct(_name, *exported(_name, "Tensor"), given=TWO)
     _register_compare(_name)
 for _name in ("logical_and", "logical_or", "logical_xor"):
-    direct(_name, *spelled(_name), given=TWO, any_size=True)
+    direct(_name, *exported(_name), given=TWO, any_size=True)
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-    direct(_name, *spelled(_name, "Tensor"), given=TWO)
-    direct(_name, *spelled(_name, "Scalar"), given=WITH_NUMBER)
+    direct(_name, *exported(_name, "Tensor"), given=TWO)
+    direct(_name, *exported(_name, "Scalar"), given=WITH_NUMBER)
 for _side in ("left", "right"):
     _long, _short = f"bitwise_{_side}_shift", f"__{_side[0]}shift__"
-    direct(f"{_side}_shift", *spelled(_long, "Tensor"), *spelled(_short, "Tensor"), given=TWO)
-    direct(f"{_side}_shift", *spelled(_long, "Tensor_Scalar"), *spelled(_short, "Scalar"), given=WITH_NUMBER)
+    direct(f"{_side}_shift", *exported(_long, "Tensor"), *exported(_short, "Tensor"), given=TWO)
+    direct(f"{_side}_shift", *exported(_long, "Tensor_Scalar"), *exported(_short, "Scalar"), given=WITH_NUMBER)
 direct(
     "where",
-    *spelled("where", "self"),
+    *exported("where", "self"),
     given={"condition": LiveTensor, "a": LiveTensor, "b": LiveTensor},
     any_size=True,
 )
 
 
-@pointwise(*spelled("logical_not"))
+@pointwise(*exported("logical_not"))
 def logical_not(e: Build, x: LiveTensor) -> Term:
     return e.call("eq", x, 0)
 
 
-@pointwise(*spelled("bitwise_not"))
+@pointwise(*exported("bitwise_not"))
 def bitwise_not(e: Build, x: LiveTensor) -> Term:
     # All bits of a boolean are its one bit.
     return e.call("bitwise_xor", x, 1) if x.dtype == "bool" else e.call("bitwise_not", x)
 
 
-@pointwise(*spelled("masked_fill", "Tensor"))
-@pointwise(*spelled("masked_fill", "Scalar"), given={"value": Number})
+@pointwise(*exported("masked_fill", "Tensor"))
+@pointwise(*exported("masked_fill", "Scalar"), given={"value": Number})
 def masked_fill(e: Build, x: LiveTensor, mask: LiveTensor, value: LiveTensor) -> Term:
     return e.call("where", mask, value, x)

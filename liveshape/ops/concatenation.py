@@ -12,7 +12,7 @@ from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
 from liveshape.ops.moved_rows import concatenated, select_scattered
-from liveshape.ops.registry import Tensors, op
+from liveshape.ops.registry import Tensors, exported, op
 from liveshape.ops.row_rules import but_dims, row_wise
 from liveshape.ops.shapes import (
     axis_of,
@@ -26,7 +26,7 @@ from liveshape.ops.shapes import (
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.cat.default", "aten::cat.out", rows=concatenated(new_dim=False), any_size=True, epilogues=True)
+@op(*exported("cat"), rows=concatenated(new_dim=False), any_size=True, epilogues=True)
 def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -49,7 +49,7 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
             start = start + shape[axis]
 
 
-@op("aten.stack.default", "aten::stack.out", rows=concatenated(new_dim=True), epilogues=True)
+@op(*exported("stack"), rows=concatenated(new_dim=True), epilogues=True)
 def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -65,7 +65,7 @@ def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
         yield from copy_strided(part, out, shape, (0, strides_of(shape)), target)
 
 
-@op("aten.slice_scatter.default", "aten::slice_scatter.out", rows=but_dims("x", "dim", "source"))
+@op(*exported("slice_scatter"), rows=but_dims("x", "dim", "source"))
 def slice_scatter(
     x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
@@ -82,7 +82,7 @@ def slice_scatter(
     yield from copy_strided(part, out, region, (0, strides_of(region)), (first * strides[axis], steps))
 
 
-@op("aten.select_scatter.default", "aten::select_scatter.out", rows=select_scattered)
+@op(*exported("select_scatter"), rows=select_scattered)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
@@ -96,7 +96,7 @@ def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out:
     yield from copy_strided(part, out, region, (0, strides_of(region)), target)
 
 
-@op("aten.copy.default", "aten::copy.out", rows=row_wise("x", "source", tail=0))
+@op(*exported("copy"), rows=row_wise("x", "source", tail=0))
 def copy(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     out.shape = shape = x.shape

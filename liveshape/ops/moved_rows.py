@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from liveshape.graph import Node, SymInt
+from typing import Any
+
+from liveshape.graph import Node, Shape, SymInt
 from liveshape.graph.elements import prod
-from liveshape.graph.traits import Carried, RowRule
+from liveshape.graph.traits import Axes, Carried, RowRule
 from liveshape.ops.row_rules import axes_of, axis_of_all, nothing_but, outputs_along
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.shapes import axis_of, without
 
 
 def viewed(node: Node, carried: Carried) -> Carried | None:
@@ -28,43 +30,64 @@ def viewed(node: Node, carried: Carried) -> Carried | None:
     return {out: place} if outside and inside and fixed else None
 
 
-def squeezed(node: Node, carried: Carried) -> Carried | None:
-    """Without dimensions of 1, as the bound has them; those of rows stay."""
+def keeping(axes: Axes) -> dict[str, Any]:
+    """The traits of an operator that keeps axes whole: these, and rows along any of them."""
+
+    def rule(node: Node, carried: Carried) -> Carried | None:
+        order, axis = axes(node), carried[node.named["x"]]
+        return outputs_along(node, order.index(axis)) if order is not None and axis in order else None
+
+    return {"axes": axes, "rows": rule}
+
+
+def squeezed(node: Node) -> tuple[int | None, ...] | None:
+    """Without dimensions of 1, as the bound has them."""
     x, out = node.named["x"], node.args[-1]
     given = node.named.get("dims", node.named.get("dim"))
     axes = set(range(x.rank)) if given is None else axes_of(given, x.rank)
-    gone = {axis for axis in axes if x.max_shape[axis] == 1}
-    axis = carried[x]
-    return None if axis in gone or x.rank - len(gone) != out.rank else {out: axis - sum(each < axis for each in gone)}
+    kept = tuple(axis for axis in range(x.rank) if axis not in axes or x.max_shape[axis] != 1)
+    return kept if len(kept) == out.rank else None
 
 
-def unsqueezed(node: Node, carried: Carried) -> Carried | None:
+def unsqueezed(node: Node) -> tuple[int | None, ...] | None:
     """With one dimension more."""
-    x, dim = node.named["x"], node.named["dim"]
+    rank, dim = node.named["x"].rank, node.named["dim"]
     if not isinstance(dim, int):
         return None
-    axis = carried[x]
-    return outputs_along(node, axis + (axis_of(dim, x.rank + 1) <= axis))
+    axis = axis_of(dim, rank + 1)
+    return (*range(axis), None, *range(axis, rank))
 
 
-def permuted(node: Node, carried: Carried) -> Carried | None:
+def permuted(node: Node) -> tuple[int | None, ...] | None:
     """Dimensions in another order."""
     x, dims = node.named["x"], node.named["dims"]
-    if not all(isinstance(dim, int) for dim in dims):
-        return None
-    order = [axis_of(dim, x.rank) for dim in dims]
-    return outputs_along(node, order.index(carried[x])) if sorted(order) == [*range(x.rank)] else None
+    order = tuple(axis_of(dim, x.rank) for dim in dims) if all(isinstance(dim, int) for dim in dims) else ()
+    return order if sorted(order) == [*range(x.rank)] else None
 
 
-def transposed(node: Node, carried: Carried) -> Carried | None:
+def transposed(node: Node) -> tuple[int | None, ...] | None:
     """Two dimensions swapped: those of a matrix where none are named."""
-    x = node.named["x"]
-    dims = [node.named.get(name, default) for name, default in (("dim0", 0), ("dim1", x.rank - 1))]
-    if not all(isinstance(dim, int) for dim in dims):
-        return None
-    one, other = (axis_of(dim, x.rank) for dim in dims)
-    axis = carried[x]
-    return outputs_along(node, {one: other, other: one}.get(axis, axis))
+    rank = node.named["x"].rank
+    dims = [node.named.get(name, default) for name, default in (("dim0", 0), ("dim1", rank - 1))]
+    return swapped(rank, *dims) if all(isinstance(dim, int) for dim in dims) else None
+
+
+def swapped(rank: int, one: int, other: int) -> Shape:
+    """The axes of a tensor, two of them swapped.
+
+    >>> swapped(3, 0, -1), swapped(0, 0, -1)
+    ((2, 1, 0), ())
+    """
+    order = [*range(rank)]
+    if order:
+        order[one], order[other] = order[other], order[one]
+    return tuple(order)
+
+
+def selected_from(node: Node) -> tuple[int | None, ...] | None:
+    """Without the dimension of which one index is taken."""
+    rank, dim = node.named["x"].rank, node.named["dim"]
+    return without(tuple(range(rank)), axis_of(dim, rank)) if isinstance(dim, int) else None
 
 
 def expanded(node: Node, carried: Carried) -> Carried | None:

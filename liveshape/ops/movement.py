@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
-from liveshape.ops.moved_rows import expanded, on_diagonals, permuted, repeated, transposed
-from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.moved_rows import (
+    expanded,
+    keeping,
+    on_diagonals,
+    permuted,
+    repeated,
+    selected_from,
+    swapped,
+    transposed,
+)
+from liveshape.ops.registry import Ints, Tensors, exported, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import (
     MAX_RANK,
@@ -23,103 +34,62 @@ from liveshape.ops.shapes import (
     without,
 )
 
+_MOVES: dict[str, Any] = {"reads_as_written": True, "epilogues": True}
 
-@op(
-    "aten.permute_copy.default",
-    "aten.permute.default",
-    "aten::permute_copy.out",
-    rows=permuted,
-    any_size=True,
-    reads_as_written=True,
-    epilogues=True,
-)
+
+def _read(x: LiveTensor, out: LiveTensor, shape: Shape, strides: Shape, start: int = 0) -> Iterator[Dispatch]:
+    """out, of this shape, is x along these strides."""
+    out.shape = shape
+    yield from copy_strided(x, out, shape, (start, strides), (0, strides_of(shape)))
+
+
+@op(*exported("permute_copy"), "aten.permute.default", any_size=True, **_MOVES, **keeping(permuted))
 def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = tuple(axis_of(dim, x.rank) for dim in dims)
     if tuple(sorted(axes)) != tuple(range(x.rank)):
         raise ShapeError(f"{dims} is not an order of the {x.rank} dimensions of {x.shape}")
     strides = strides_of(x.shape)
-    out.shape = tuple(x.shape[axis] for axis in axes)
-    permuted = tuple(strides[axis] for axis in axes)
-    yield from copy_strided(x, out, out.shape, (0, permuted), (0, strides_of(out.shape)))
+    yield from _read(x, out, tuple(x.shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
 
 
-@op(
-    "aten.transpose_copy.int",
-    "aten.transpose.int",
-    "aten::transpose_copy.int_out",
-    rows=transposed,
-    reads_as_written=True,
-    epilogues=True,
-)
+@op(*exported("transpose_copy", "int"), "aten.transpose.int", **_MOVES, **keeping(transposed))
 def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iterator[Dispatch]:
-    if x.rank == 0:
-        yield from permute_copy(x, (), out)
-        return
-    one, other = axis_of(dim0, x.rank), axis_of(dim1, x.rank)
-    swap = {one: other, other: one}
-    yield from permute_copy(x, tuple(swap.get(axis, axis) for axis in range(x.rank)), out)
+    yield from permute_copy(x, swapped(x.rank, axis_of(dim0, x.rank), axis_of(dim1, x.rank)), out)
 
 
-@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out", rows=transposed, reads_as_written=True, epilogues=True)
+@op(*exported("t_copy"), "aten.t.default", **_MOVES, **keeping(transposed))
 def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank > 2:
         raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
     yield from permute_copy(x, tuple(reversed(range(x.rank))), out)
 
 
-@op(
-    "aten.slice_copy.Tensor",
-    "aten::slice_copy.Tensor_out",
-    rows=but_dims("x", "dim"),
-    role=Role.SLICE,
-    reads_as_written=True,
-    epilogues=True,
-)
+@op(*exported("slice_copy", "Tensor"), rows=but_dims("x", "dim"), role=Role.SLICE, **_MOVES)
 def slice_copy(
     x: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     first, count = slice_bounds(start, end, step, x.shape[axis])
     strides = strides_of(x.shape)
-    out.shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    steps = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
-    yield from copy_strided(x, out, out.shape, (first * strides[axis], steps), (0, strides_of(out.shape)))
+    steps = _put(strides, axis, strides[axis] * step)
+    yield from _read(x, out, _put(x.shape, axis, count), steps, first * strides[axis])
 
 
-@op(
-    "aten.narrow_copy.default",
-    "aten::narrow_copy.out",
-    rows=but_dims("x", "dim"),
-    reads_as_written=True,
-    epilogues=True,
-)
+@op(*exported("narrow_copy"), rows=but_dims("x", "dim"), **_MOVES)
 def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTensor) -> Iterator[Dispatch]:
     first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
     yield from slice_copy(x, dim, first, first + length, 1, out)
 
 
-@op(
-    "aten.select_copy.int",
-    "aten::select_copy.int_out",
-    rows=but_dims("x", "dim", keepdim=False),
-    role=Role.SELECT,
-    reads_as_written=True,
-    epilogues=True,
-)
+@op(*exported("select_copy", "int"), role=Role.SELECT, **_MOVES, **keeping(selected_from))
 def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     strides = strides_of(x.shape)
     start = index_in(index, x.shape[axis]) * strides[axis]
-    out.shape = without(x.shape, axis)
-    yield from copy_strided(x, out, out.shape, (start, without(strides, axis)), (0, strides_of(out.shape)))
+    yield from _read(x, out, without(x.shape, axis), without(strides, axis), start)
 
 
-@op(
-    "aten.split_with_sizes_copy.default",
-    "aten::split_with_sizes_copy.out",
-    rows=but_dims("x", "dim"),
-    reads_as_written=True,
-)
+@op(*exported("split_with_sizes_copy"), rows=but_dims("x", "dim"), reads_as_written=True)
 def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if sum(sizes) != x.shape[axis] or len(sizes) != len(out):
@@ -130,7 +100,7 @@ def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) ->
         start = start + size
 
 
-@op("aten.split_copy.Tensor", "aten::split_copy.Tensor_out", rows=but_dims("x", "dim"), reads_as_written=True)
+@op(*exported("split_copy", "Tensor"), rows=but_dims("x", "dim"), reads_as_written=True)
 def split_copy(x: LiveTensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
     # A live size may need fewer parts than the bound does; the rest are empty.
     for position, part in enumerate(out):
@@ -142,9 +112,7 @@ def chunk(x: LiveTensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispat
     yield from split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
 
 
-@op(
-    "aten.unbind_copy.int", "aten::unbind_copy.int_out", rows=but_dims("x", "dim", keepdim=False), reads_as_written=True
-)
+@op(*exported("unbind_copy", "int"), reads_as_written=True, **keeping(selected_from))
 def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
     if x.shape[axis_of(dim, x.rank)] != len(out):
         raise ShapeError(f"dimension {dim} of {x.shape} is unbound to {len(out)} tensors")
@@ -152,18 +120,17 @@ def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
         yield from select_copy(x, dim, index, part)
 
 
-@op("aten.expand_copy.default", "aten::expand_copy.out", rows=expanded, reads_as_written=True, epilogues=True)
+@op(*exported("expand_copy"), rows=expanded, **_MOVES)
 def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(size) - x.rank
     given = (1,) * lead + x.shape
     shape = tuple(given[axis] if wanted == -1 else wanted for axis, wanted in enumerate(size))
     if lead < 0 or any(have not in (1, wanted) for have, wanted in zip(given, shape, strict=True)):
         raise ShapeError(f"{x.shape} cannot be expanded to {size}")
-    out.shape = shape
-    yield from copy_strided(x, out, shape, (0, broadcast_strides(x.shape, shape)), (0, strides_of(shape)))
+    yield from _read(x, out, shape, broadcast_strides(x.shape, shape))
 
 
-@op("aten.repeat.default", "aten::repeat.out", rows=repeated, epilogues=True)
+@op(*exported("repeat"), rows=repeated, epilogues=True)
 def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(repeats) - x.rank
     if lead < 0 or any(times < 0 for times in repeats):
@@ -177,17 +144,17 @@ def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_strided(x, out, shape, (0, reads), (0, strides_of(shape)))
 
 
-@op("aten.flip.default", "aten::flip.out", rows=but_dims("x", "dims"), epilogues=True)
+@op(*exported("flip"), rows=but_dims("x", "dims"), epilogues=True)
 def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     strides = strides_of(x.shape)
-    out.shape = x.shape
     start = sum((x.shape[axis] - 1) * strides[axis] for axis in axes)
-    reads = tuple(-stride if axis in axes else stride for axis, stride in enumerate(strides))
-    yield from copy_strided(x, out, x.shape, (start, reads), (0, strides))
+    yield from _read(
+        x, out, x.shape, tuple(-step if axis in axes else step for axis, step in enumerate(strides)), start
+    )
 
 
-@op("aten.roll.default", "aten::roll.out", rows=but_dims("x", "dims"), epilogues=True)
+@op(*exported("roll"), rows=but_dims("x", "dims"), epilogues=True)
 def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # Without dims the elements roll as one row.
     shape = x.shape if dims else (x.numel,)
@@ -216,25 +183,18 @@ def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[D
         yield from copy_strided(x, out, extent, (source, strides), (target, strides))
 
 
-@op(
-    "aten.unfold_copy.default",
-    "aten::unfold_copy.out",
-    rows=but_dims("x", "dim"),
-    reads_as_written=True,
-    epilogues=True,
-)
+@op(*exported("unfold_copy"), rows=but_dims("x", "dim"), **_MOVES)
 def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if step < 1 or size > x.shape[axis]:
         raise ShapeError(f"windows of {size}, {step} apart, do not fit dimension {dim} of {x.shape}")
     strides = strides_of(x.shape)
     windows = (x.shape[axis] - size) // step + 1
-    out.shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
-    reads = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :], strides[axis])
-    yield from copy_strided(x, out, out.shape, (0, reads), (0, strides_of(out.shape)))
+    reads = (*_put(strides, axis, strides[axis] * step), strides[axis])
+    yield from _read(x, out, (*_put(x.shape, axis, windows), size), reads)
 
 
-@op("aten.as_strided_copy.default", "aten::as_strided_copy.out", reads_as_written=True)
+@op(*exported("as_strided_copy"), reads_as_written=True)
 def as_strided_copy(
     x: LiveTensor, size: Ints, stride: Ints, storage_offset: int | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -246,10 +206,10 @@ def as_strided_copy(
     out.shape = size
     if out.numel and (first < 0 or last >= x.numel):
         raise ShapeError(f"sizes {size} with strides {stride} from {start} on reach outside of the {x.numel} elements")
-    yield from copy_strided(x, out, size, (start, stride), (0, strides_of(size)))
+    yield from _read(x, out, size, stride, start)
 
 
-@op("aten.diagonal_copy.default", "aten::diagonal_copy.out", rows=on_diagonals, reads_as_written=True, epilogues=True)
+@op(*exported("diagonal_copy"), rows=on_diagonals, **_MOVES)
 def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     if one == other:
@@ -259,10 +219,9 @@ def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTen
     rows, columns = x.shape[one] - down, x.shape[other] - right
     length = rows if rows < columns else columns
     kept = tuple(axis for axis in range(x.rank) if axis not in (one, other))
-    out.shape = (*(x.shape[axis] for axis in kept), length if length > 0 else 0)
+    shape = (*(x.shape[axis] for axis in kept), length if length > 0 else 0)
     reads = (*(strides[axis] for axis in kept), strides[one] + strides[other])
-    start = down * strides[one] + right * strides[other]
-    yield from copy_strided(x, out, out.shape, (start, reads), (0, strides_of(out.shape)))
+    yield from _read(x, out, shape, reads, down * strides[one] + right * strides[other])
 
 
 def _put(values: Ints, axis: int, value: int) -> Ints:

@@ -11,27 +11,27 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_values
 from liveshape.ops.moved_rows import padded
-from liveshape.ops.registry import Ints, Number, op
+from liveshape.ops.registry import Ints, Number, exported, op
 from liveshape.ops.shapes import MAX_RANK
 
 PAD = Kernel.load("movement/pad")
 PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
-@op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out", rows=padded(), epilogues=True)
+@op(*exported("constant_pad_nd"), rows=padded(), epilogues=True)
 def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _pad(x, pad, "CONSTANT", value, out)
 
 
 def _register(dims: int) -> None:
-    @op(f"aten.reflection_pad{dims}d.default", f"aten::reflection_pad{dims}d.out", rows=padded(dims))
+    @op(*exported(f"reflection_pad{dims}d"), rows=padded(dims))
     def reflection_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
         # The border itself is not repeated, so a mirror image has one element less than x.
         if any(max(pair) >= size for pair, size in _pairs(x, pad, dims)):
             raise ShapeError(f"a mirror image of {x.shape} cannot be {pad} wide; each must be below its dimension")
         yield from _pad(x, pad, "REFLECT", 0, out)
 
-    @op(f"aten.replication_pad{dims}d.default", f"aten::replication_pad{dims}d.out", rows=padded(dims))
+    @op(*exported(f"replication_pad{dims}d"), rows=padded(dims))
     def replication_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
         if any(size < 1 for _, size in _pairs(x, pad, dims)):
             raise ShapeError(f"{x.shape} has no border to repeat")

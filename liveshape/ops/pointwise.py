@@ -198,22 +198,13 @@ WITH_NUMBER = {"x": LiveTensor, "value": Number}
 def direct(function: str, *names: str, given: Mapping[str, Any] = ONE, **traits: Any) -> None:
     """Register what is one function of the table, of the arguments that are `given`, in this order.
 
-    Example: `direct("hypot", *spelled("hypot"), given=TWO)`.
+    Example: `direct("hypot", *exported("hypot"), given=TWO)`.
     """
 
     def define(e: Build, *arguments: Any) -> Term:
         return e.call(function, *arguments)
 
     pointwise(*names, given=given, **traits)(define)
-
-
-def spelled(operator: str, overload: str = "default") -> tuple[str, str]:
-    """An operator of aten as delegates and as outer programs call it.
-
-    >>> spelled("abs"), spelled("eq", "Scalar")
-    (('aten.abs.default', 'aten::abs.out'), ('aten.eq.Scalar', 'aten::eq.Scalar_out'))
-    """
-    return f"aten.{operator}.{overload}", f"aten::{operator}.{'' if overload == 'default' else f'{overload}_'}out"
 
 
 def built(define: Define, inputs: Any, out: str) -> Pointwise:

@@ -182,6 +182,15 @@ def op(
     return register
 
 
+def exported(operator: str, overload: str = "default") -> tuple[str, str]:
+    """An operator of aten as delegates and as outer programs call it.
+
+    >>> exported("abs"), exported("eq", "Scalar")
+    (('aten.abs.default', 'aten::abs.out'), ('aten.eq.Scalar', 'aten::eq.Scalar_out'))
+    """
+    return f"aten.{operator}.{overload}", f"aten::{operator}.{'' if overload == 'default' else f'{overload}_'}out"
+
+
 def register_first_alone(name: str, **traits: Any) -> None:
     """Register what gives the first result of an operator and none of the others: what its `first_alone` names.
 

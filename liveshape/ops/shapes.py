@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
@@ -106,7 +108,7 @@ def resolve_sizes(sizes: Shape, numel: int) -> Shape:
     return sizes
 
 
-def without(values: Shape, axis: int) -> Shape:
+def without(values: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
     """
     >>> without((2, 3, 4), 1)
     (2, 4)

@@ -9,8 +9,8 @@ from typing import Any
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, direct, evaluate, pointwise, spelled
-from liveshape.ops.registry import Number, op
+from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, direct, evaluate, pointwise
+from liveshape.ops.registry import Number, exported, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
 from liveshape.ops.shapes import axis_of, strides_of
@@ -31,18 +31,18 @@ _OTHERS = (
 
 
 for _name in _PLAIN:
-    direct(_name, *spelled(_name), any_size=True)
+    direct(_name, *exported(_name), any_size=True)
 for _name in _OTHERS:
-    direct(_name, *spelled(_name))
+    direct(_name, *exported(_name))
 for _name in ("_conj_physical", "conj_physical", "_conj_copy"):
-    direct("conjugate", *spelled(_name))
-direct("leaky_relu", *spelled("leaky_relu"), given={"x": LiveTensor, "slope": float})
-direct("hardshrink", *spelled("hardshrink"), given={"x": LiveTensor, "width": float})
-direct("elu", *spelled("elu"), given={"x": LiveTensor, "alpha": float, "scale": float, "input_scale": float})
+    direct("conjugate", *exported(_name))
+direct("leaky_relu", *exported("leaky_relu"), given={"x": LiveTensor, "slope": float})
+direct("hardshrink", *exported("hardshrink"), given={"x": LiveTensor, "width": float})
+direct("elu", *exported("elu"), given={"x": LiveTensor, "alpha": float, "scale": float, "input_scale": float})
 
 
 def _register_log(base: int) -> None:
-    @pointwise(*spelled(f"log{base}"), any_size=True)
+    @pointwise(*exported(f"log{base}"), any_size=True)
     def log(e: Build, x: LiveTensor) -> Term:
         return e.call("log_of_base", x, 1 / math.log(base))
 
@@ -51,19 +51,19 @@ for _base in (2, 10):
     _register_log(_base)
 
 
-@pointwise(*spelled("hardswish"), any_size=True)
+@pointwise(*exported("hardswish"), any_size=True)
 def hardswish(e: Build, x: LiveTensor) -> Term:
     return e.call("hardswish", x, 6.0)
 
 
-@pointwise(*spelled("round", "decimals"))
+@pointwise(*exported("round", "decimals"))
 def round_decimals(e: Build, x: LiveTensor, decimals: int) -> Term:
     if abs(decimals) > _MAX_DECIMALS:
         raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MAX_DECIMALS} fit a float32")
     return e.call("round_digits" if decimals >= 0 else "round_tens", x, 10 ** abs(decimals))
 
 
-@pointwise(*spelled("clamp"), *spelled("hardtanh"))
+@pointwise(*exported("clamp"), *exported("hardtanh"))
 def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> Term:
     """x between two bounds, each of which may be missing."""
     if is_whole(e.out):
@@ -72,24 +72,24 @@ def clamp(e: Build, x: LiveTensor, low: Number | None, high: Number | None) -> T
     return e.call("clamp", x, -_INFINITY if low is None else low, _INFINITY if high is None else high)
 
 
-@pointwise(*spelled("clamp", "Tensor"))
+@pointwise(*exported("clamp", "Tensor"))
 def clamp_tensor(e: Build, x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None) -> Term:
     if low is None:
         return e.call("copy", x) if high is None else e.call("minimum", x, high)
     return e.call("maximum", x, low) if high is None else e.call("minimum", e.exact("maximum", x, low), high)
 
 
-@pointwise(*spelled("relu"))
+@pointwise(*exported("relu"))
 def relu(e: Build, x: LiveTensor) -> Term:
     return clamp(e, x, 0, None)
 
 
-@pointwise(*spelled("logit"))
+@pointwise(*exported("logit"))
 def logit(e: Build, x: LiveTensor, eps: float | None) -> Term:
     return e.call("logit", x, -1.0 if eps is None else eps)
 
 
-@pointwise(*spelled("gelu"))
+@pointwise(*exported("gelu"))
 def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in names:
@@ -97,7 +97,7 @@ def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     return e.call(names[approximate], x)
 
 
-@op(*spelled("glu"), rows=but_dims("x", "dim"))
+@op(*exported("glu"), rows=but_dims("x", "dim"))
 def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Any]:
     axis = axis_of(dim, x.rank)
     if not x.rank or x.shape[axis] % 2:
@@ -111,7 +111,7 @@ def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Any]:
 
 
 def _register_triangle(name: str, side: str) -> None:
-    @op(*spelled(name), rows=leading("x", own=2))
+    @op(*exported(name), rows=leading("x", own=2))
     def triangle(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Any]:
         """x on one side of a diagonal of its last two dimensions, and zero elsewhere."""
         if x.rank < 2:

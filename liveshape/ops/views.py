@@ -11,9 +11,9 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import conversion, copy_values
-from liveshape.ops.moved_rows import permuted, squeezed, unsqueezed, viewed
+from liveshape.ops.moved_rows import keeping, permuted, squeezed, unsqueezed, viewed
 from liveshape.ops.pointwise import Build, Term
-from liveshape.ops.registry import Ints, op
+from liveshape.ops.registry import Ints, exported, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import axis_of, resolve_sizes
 
@@ -23,8 +23,9 @@ def cast(e: Build, x: Any, *_: Any) -> Term:
     return e.call(conversion(x.dtype, e.out), x)
 
 
+_VIEW: dict[str, Any] = {"alias": True, "reads_as_written": True}
 # Types that are stored alike share memory.
-_CAST: dict[str, Any] = {"alias": True, "rows": elementwise(), "pointwise": cast}
+_CAST: dict[str, Any] = _VIEW | {"rows": elementwise(), "pointwise": cast}
 
 
 @op("et_vk.prepack.default", alias=True, rows=elementwise(), role=Role.PREPACK)
@@ -34,21 +35,13 @@ def prepack(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from copy_values(x, out)
 
 
-@op(
-    "aten.view_copy.default",
-    "aten::view_copy.out",
-    "executorch_prim::et_view.default",
-    alias=True,
-    rows=viewed,
-    any_size=True,
-    reads_as_written=True,
-)
+@op(*exported("view_copy"), "executorch_prim::et_view.default", rows=viewed, any_size=True, **_VIEW)
 def view_copy(x: LiveTensor, size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = resolve_sizes(size, x.numel)
     yield from copy_values(x, out)
 
 
-@op("aten.squeeze_copy.dims", "aten::squeeze_copy.dims_out", alias=True, rows=squeezed, reads_as_written=True)
+@op(*exported("squeeze_copy", "dims"), **_VIEW, **keeping(squeezed))
 def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
@@ -60,24 +53,24 @@ def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Di
     yield from copy_values(x, out)
 
 
-@op("aten.squeeze_copy.dim", "aten::squeeze_copy.dim_out", alias=True, rows=squeezed, reads_as_written=True)
+@op(*exported("squeeze_copy", "dim"), **_VIEW, **keeping(squeezed))
 def squeeze_copy_dim(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, (dim,), out)
 
 
-@op("aten.squeeze_copy.default", "aten::squeeze_copy.out", alias=True, rows=squeezed, reads_as_written=True)
+@op(*exported("squeeze_copy"), **_VIEW, **keeping(squeezed))
 def squeeze_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
-@op("aten.unsqueeze_copy.default", "aten::unsqueeze_copy.out", alias=True, rows=unsqueezed, reads_as_written=True)
+@op(*exported("unsqueeze_copy"), **_VIEW, **keeping(unsqueezed))
 def unsqueeze_copy(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank + 1)
     out.shape = (*x.shape[:axis], 1, *x.shape[axis:])
     yield from copy_values(x, out)
 
 
-@op("liveshape.permuted_view", alias=True, rows=permuted, reads_as_written=True)
+@op("liveshape.permuted_view", **_VIEW, **keeping(permuted))
 def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     """A permute that moves nothing but dimensions of one."""
     out.shape = tuple(x.shape[dim] for dim in dims)
@@ -88,7 +81,6 @@ def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispat
     "aten._to_copy.default",
     "dim_order_ops._to_dim_order_copy.default",
     schema="x dtype layout device pin_memory non_blocking order out",
-    reads_as_written=True,
     **_CAST,
 )
 @op(
@@ -97,16 +89,15 @@ def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispat
     "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_clone_dim_order.out",
     schema="x non_blocking order out",
-    reads_as_written=True,
     **_CAST,
 )
-@op("aten.clone.default", "aten::clone.out", schema="x memory_format out", **_CAST)
+@op(*exported("clone"), schema="x memory_format out", **_CAST | {"reads_as_written": False})
 @op(
-    "aten.alias_copy.default", "aten::alias_copy.out",
-    "aten.detach_copy.default", "aten::detach_copy.out",
-    "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
+    *exported("alias_copy"),
+    *exported("detach_copy"),
+    *exported("lift_fresh_copy"),
     "et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out",
-    reads_as_written=True, **_CAST)  # fmt: skip
+    **_CAST)  # fmt: skip
 def to_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """x in out's type."""
     out.shape = x.shape
