@@ -40,6 +40,10 @@ class DefUse:
         """Whether the nodes lie in one basic block: no jump leads into or out of it between them."""
         return len({self._regions[node.index] for node in nodes}) == 1
 
+    def may_move(self, nodes: Sequence[Node], *read: Any) -> bool:
+        """Whether one of the nodes may read these values in the place of another one: in one basic block, unchanged."""
+        return self.in_basic_block(nodes) and all(self.unchanged(value, nodes) for value in read)
+
     def only_consumer(self, value: Any) -> Node | None:
         """The one node that reads a value, if nothing else does."""
         consumers = self.consumers.get(value, [])

@@ -122,9 +122,7 @@ class IndexMaps:
             source = self.source(node)
             if source is None or not self._uses.single_assignment(tensor):
                 break
-            if node.index >= reader.index or not self._uses.in_basic_block((node, reader)):
-                break
-            if not self._uses.unchanged(source, (node, reader)):
+            if node.index >= reader.index or not self._uses.may_move((node, reader), source):
                 break
             nodes.append(node)
             tensor = source

@@ -118,15 +118,13 @@ def _joined(
     value = tree.made.tensors[operand]
     nodes = (*inner.nodes, *tree.nodes)
     out = root.args[-1]
-    if not (uses.single_assignment(value) and uses.used_only_by(nodes, value) and uses.in_basic_block(nodes)):
+    if not is_private(uses, value, nodes) or not uses.may_move(nodes, *inner.made.tensors, *inner.made.numbers):
         return None
     others = [each for each in tree.made.tensors if each is not value]
     if _is_narrowed_before(inner.made, others, uses):
         return None
     if not inner.made.tensors and not any(_broadcasts(uses.sizes.of(value), uses.sizes.of(each)) for each in others):
         return None  # a tensor of one number may be what says the shape
-    if not all(uses.unchanged(each, nodes) for each in (*inner.made.tensors, *inner.made.numbers)):
-        return None
     made = _after(tree.made, inner.made, operand)
     if out in made.tensors or len(made.expression.calls) > _MAX_CALLS or not fit((*made.tensors, out), limits):
         return None
@@ -205,9 +203,7 @@ def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits,
         return None
     between = (several.nodes[0], node)
     rest = [value for value in own.made.tensors if value not in several.outs]
-    if not (uses.single_assignment(out, *several.outs) and uses.in_basic_block(between)):
-        return None
-    if not all(uses.unchanged(each, between) for each in (*rest, *own.made.numbers)):
+    if not uses.single_assignment(out, *several.outs) or not uses.may_move(between, *rest, *own.made.numbers):
         return None
     made = _joint(own.made, several.made, values, keeps=True)
     outs = (out, *several.outs)
@@ -222,16 +218,19 @@ def _with_result(several: _Several, own: _Several, uses: DefUse, limits: Limits,
 
 def is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:
     """Whether what computes a value may store an expression of it instead: nothing else reads it."""
-    reader = node
+    producer, computed, readers = _computed(uses, value, node)
+    return producer is not None and producer.traits.epilogues and is_private(uses, computed, readers[:1])
+
+
+def _computed(uses: DefUse, value: Any, node: Node) -> tuple[Node | None, Any, list[Node]]:
+    """What computes a value that a node reads, or what it is a view of; its result, and who reads it, one the other."""
+    readers = [node]
     producer = uses.producer.get(value)
-    while producer is not None and is_private(uses, value, (reader,)):
-        if producer.traits.epilogues:
-            return True
-        if not _is_view(producer):
-            return False
-        reader, value = producer, producer.args[0]
+    while producer is not None and _is_view(producer) and is_private(uses, value, readers[:1]):
+        readers.insert(0, producer)
+        value = producer.args[0]
         producer = uses.producer.get(value)
-    return False
+    return producer, value, readers
 
 
 def with_epilogues(graph: Graph, limits: Limits) -> Graph:
@@ -247,7 +246,8 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
         if made is None or is_free(node):
             continue
         for operand in sorted(range(len(made.tensors)), key=lambda place: -_index(uses, made.tensors[place])):
-            found = _epilogue(node, made, operand, uses, limits) or _second(node, made, operand, uses, limits)
+            ways = (_epilogue(node, made, operand, uses, limits, beside=beside) for beside in (False, True))
+            found = next((way for way in ways if way is not None), None)
             if found is None or not gone.isdisjoint((found.place, *found.gone)):
                 continue
             if replaced.keys().isdisjoint((found.place, *found.gone)) and _pays(found, node, made, operand, costs):
@@ -287,34 +287,6 @@ def _outs_of(node: Node) -> tuple[Tensor, ...]:
     return out if isinstance(out, tuple) else (out,)
 
 
-def _second(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Limits) -> _Epilogue | None:
-    """A node that stores an expression beside the operand that it computes, in the place of what computed that."""
-    value = made.tensors[operand]
-    producer, outs = uses.producer.get(value), _outs_of(node)
-    if producer is None or not producer.traits.epilogues or value.dtype != made.expression.operands[operand]:
-        return None
-    others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
-    between = (producer, node)
-    if not uses.single_assignment(value, *outs) or not uses.in_basic_block(between):
-        return None
-    if not all(uses.unchanged(each, between) for each in (*others, *made.numbers)):
-        return None
-    if any(uses.sizes.of(each) != uses.sizes.of(value) for each in outs):
-        return None
-    outs = (*outs, value)
-    read = {*others, *producer.inputs}
-    if not all(by_itself(each.dtype) for each in (*others, *outs)):
-        return None
-    if len(outs) > _MAX_RESULTS or not read.isdisjoint(outs) or not fit((*others, *outs), limits):
-        return None
-    expression = _first(made.expression, operand)
-    values: list[Any] = []
-    anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
-    composition = Composition(anchor, (), replace(expression, kept=(*expression.kept, 0)), alike=True)
-    composed = _composed(producer, producer, between, (composition, tuple(values), others, made.numbers, outs))
-    return _Epilogue(producer, composed, {node})
-
-
 def _composed(producer: Node, place: Node, nodes: Sequence[Node], args: tuple[Any, ...]) -> Node:
     """A node with an epilogue, which multiplies and gathers as its producer does: the ids of the caller are checked."""
     made = node_of(_COMPOSED, place, nodes, args)
@@ -331,45 +303,49 @@ def _index(uses: DefUse, value: Any) -> int:
     return -1 if producer is None else producer.index
 
 
-def _epilogue(node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Limits) -> _Epilogue | None:
-    """A node that stores an expression in the epilogue of what computes an operand, which nothing else reads."""
-    outs = _outs_of(node)
-    value = made.tensors[operand]
-    views: list[Node] = []
-    producer = uses.producer.get(value)
-    while producer is not None and _is_view(producer) and is_private(uses, value, (*views, node)):
-        views.insert(0, producer)
-        value = producer.args[0]
-        producer = uses.producer.get(value)
-    if producer is None or not producer.traits.epilogues or not is_private(uses, value, (*views, node)):
-        return None
-    between = (producer, *views, node)
-    read = [each for each in (*producer.inputs, *(each for view in views for each in view.inputs)) if each is not value]
-    hidden = {view.args[-1] for view in views}
-    read = [each for each in read if each not in hidden]
-    if not uses.in_basic_block(between) or not all(uses.unchanged(each, between) for each in read):
-        return None
-    result = made.tensors[operand]
-    if result.max_shape != outs[0].max_shape or value.dtype != made.expression.operands[operand]:
-        return None
+def _epilogue(
+    node: Node, made: Pointwise, operand: int, uses: DefUse, limits: Limits, *, beside: bool
+) -> _Epilogue | None:
+    """A node that stores an expression in the epilogue of what computes an operand.
+
+    It is in the place of the expression, and behind views, if nothing else reads the operand; one that stores it
+    `beside` the operand is in the place of what computed that.
+    """
+    outs, result = _outs_of(node), made.tensors[operand]
     others = tuple(each for place, each in enumerate(made.tensors) if place != operand)
-    if not all(by_itself(each.dtype) for each in (value, *others, *outs)):
+    found = (uses.producer.get(result), result, [node]) if beside else _computed(uses, result, node)
+    producer, value, readers = found
+    if producer is None or not producer.traits.epilogues or value.dtype != made.expression.operands[operand]:
         return None
-    if not {*others, *read}.isdisjoint(outs) or not fit((*others, *outs), limits):
+    between, views = (producer, *readers), readers[:-1]
+    hidden = {value, *(view.args[-1] for view in views)}
+    inputs = [each for reads in between[:-1] for each in reads.inputs if each not in hidden]
+    sizes = uses.sizes.of(result)
+    if beside:
+        stored, moved = (*outs, value), (*others, *made.numbers)
+        alike = all(uses.sizes.of(each) == sizes for each in outs)
+        allowed = alike and uses.single_assignment(value, *outs) and len(stored) <= _MAX_RESULTS
+    else:
+        stored, moved = outs, tuple(inputs)
+        alike = all(_broadcasts(uses.sizes.of(each), sizes) for each in others)
+        # What is read beside a view of it must be there.
+        allowed = is_private(uses, value, readers[:1]) and hidden.isdisjoint(others)
+        allowed = allowed and result.max_shape == outs[0].max_shape and (alike or len(outs) == 1)
+    if not allowed or not uses.may_move(between, *moved) or not {*others, *inputs}.isdisjoint(stored):
         return None
-    if not {value, *hidden}.isdisjoint(others):  # read beside a view of it: it must be there
+    if not all(by_itself(each.dtype) for each in (value, *others, *outs)) or not fit((*others, *stored), limits):
         return None
     values: list[Any] = []
     anchor = Anchor(producer.name, with_places(producer.args[:-1], values), value.dtype, value.max_shape)
     viewed = tuple(
         Anchor(view.name, with_places(view.args[1:-1], values), value.dtype, view.args[-1].max_shape) for view in views
     )
-    alike = all(_broadcasts(uses.sizes.of(each), uses.sizes.of(result)) for each in others)
-    if len(outs) > 1 and not alike:
-        return None
-    composition = Composition(anchor, viewed, _first(made.expression, operand), alike)
-    args = (composition, tuple(values), others, made.numbers, outs)
-    return _Epilogue(node, _composed(producer, node, between, args), {producer, *views})
+    expression = _first(made.expression, operand)
+    if beside:
+        expression = replace(expression, kept=(*expression.kept, 0))
+    args = (Composition(anchor, viewed, expression, alike), tuple(values), others, made.numbers, stored)
+    place = producer if beside else node
+    return _Epilogue(place, _composed(producer, place, between, args), {*between} - {place})
 
 
 def is_free(node: Node) -> bool:

@@ -49,9 +49,7 @@ def _prologue(node: Node, value: Any, producer: Node, uses: DefUse, limits: Limi
     if any(is_epilogue_of(uses, each, producer) for each in made.tensors):
         return None
     between = (producer, node)
-    if not uses.in_basic_block(between):
-        return None
-    if not all(uses.unchanged(each, between) for each in (*made.tensors, *made.numbers)):
+    if not uses.may_move(between, *made.tensors, *made.numbers):
         return None
     out = node.args[-1]
     if not isinstance(out, Tensor) or not all(by_itself(each.dtype) for each in (*made.tensors, value)):
