@@ -349,8 +349,11 @@ def tile_config(rows: int, columns: int, group: int, limits: Limits) -> dict[str
     return {**tile, "SCALE_SPAN": scaled, "groups": groups}
 
 
-def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
-    """Tiles of 64 by 128, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
+def int8_tile_config(rows: int, columns: int, large: bool) -> dict[str, Any]:
+    """Tiles of 128 by 128, of 64 by 128, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
+    if large:
+        tile = {"ROW_THREADS": 16, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "BUFFERS": 2, "WG": LARGE_TILE_THREADS}
+        return tile | large_tile_config(rows, columns)
     if rows <= 32:
         down, groups = _tile_threads(rows), ceil_div(columns, 512 // _tile_threads(rows))
         # Two tiles of 8 by 256 are more than workgroup memory that every device has.

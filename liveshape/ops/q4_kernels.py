@@ -20,7 +20,6 @@ class Q4Kernels(NamedTuple):
     normed_int8_gemv: Kernel  # the RMSNorm scale is applied in the epilogue, from the sum of squares of the row
     int8_few_rows: Kernel
     int8_tiles: Kernel
-    int8_large_tiles: Kernel
     quantizing_gemv: Kernel  # every workgroup quantizes the row of floats in its prologue
     normed_quantizing_gemv: Kernel
     matrix_tiles: Kernel  # rows and weight as halves, by matrix units
@@ -48,8 +47,6 @@ class Q4Kernels(NamedTuple):
             normed_int8_gemv=load("int8_gemv", TOTAL="sums_and_squares"),
             int8_few_rows=load("int8_few_rows"),
             int8_tiles=load("int8_tiles"),
-            # Large tiles quantize nothing: see MAX_GATED_QUANTIZED_ROWS in q4_heuristics.py.
-            int8_large_tiles=floats.int8_large_tiles if floats else load("int8_large_tiles"),
             quantizing_gemv=load("quantizing_gemv"),
             normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),
             matrix_tiles=floats.matrix_tiles if floats else load("matrix_tiles"),

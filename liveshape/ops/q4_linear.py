@@ -375,15 +375,14 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     """GEMM of many rows, bound by arithmetic: in tiles, with split-K where they are too few to fill a device."""
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits
-    loads = product.int8_loads() if int8 else product.float_loads()
-    # Large tiles of integers have nibbles without minima, and take zero points off in another order.
-    others = int8 and (layer["MINIMA"] or layer["BITS"] == 8 or (limits.one_order and loads["ASYMMETRIC"]))
-    if is_large(rows, depth, layer["GROUP"], limits) and not others:
-        tiles = large_tile_config(rows, columns)
-        unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
+    large = is_large(rows, depth, layer["GROUP"], limits)
+    if int8:
+        loads, tiles, names = product.int8_loads(), int8_tile_config(rows, columns, large), "int8_tiles"
+    elif large:
+        loads, tiles, names = product.float_loads(), large_tile_config(rows, columns), "large_tiles"
     else:
-        tiles = int8_tile_config(rows, columns) if int8 else tile_config(rows, columns, layer["GROUP"], limits)
-        unsplit, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
+        loads, tiles, names = product.float_loads(), tile_config(rows, columns, layer["GROUP"], limits), "tiles"
+    unsplit, split = (getattr(each, names) for each in (kernels, SPLIT_K))
     splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:
         yield product.dispatch(unsplit, **loads, **tiles)

@@ -36,7 +36,6 @@ ROWS = {
     "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "TILE_DEPTH", "SCALE_SPAN", "WG"},
     "q4/large_tiles": {"WG"},
     "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
-    "q4/int8_large_tiles": {"WG"},
     "matmul/tiled": {"TILE_ROWS"},
     "matmul/lane_tiles": {"SHARES"},
     "matmul/register_tiles": {
@@ -52,7 +51,7 @@ ROWS = {
         "UNROLLED",
     },
 }
-SAME_ORDER = {"q4/large_tiles": "q4/tiles", "q4/int8_large_tiles": "q4/int8_tiles"}
+SAME_ORDER = {"q4/large_tiles": "q4/tiles"}
 COPIES = {"elementwise", "indexing", "movement"}  # folders of kernels that sum nothing
 # Params that divide a sum; more splits of a context than it has keys for are empty.
 DIVIDING = {"q4": "splits", "attention": "split_keys"}

@@ -1,7 +1,8 @@
 // 4-bit GEMM of quantized rows: a workgroup stages a tile of both factors in its memory, 32 places of the depth at a
 // time and words outermost; a thread keeps a block of integer sums, which are dequantized after each 32 places. The
-// next 32 are prefetched to registers while these are computed. Where the memory of a workgroup holds two such tiles,
-// one barrier is enough for 32 places.
+// next 32 are prefetched to registers while these are computed. Of the threads that load a tile some load rows, some
+// columns, some their scales. Where the memory of a workgroup holds two such tiles, one barrier is enough for 32 places.
+// A block takes its columns in two halves: the integers of half a block take fewer registers.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -18,263 +19,355 @@ const ROWS: u32 = THREADS_Y * ROW_VEC4S; // of the tile, in vec4s
 const COLUMNS: u32 = THREADS_X * COLUMN_VEC4S;
 const STEP: u32 = 32; // of the depth
 const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
-const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
-const TILE: u32 = WORDS * PITCH;
-const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
-const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
-const FACTOR_LOADS: u32 = (ROWS + COLUMNS + WG - 1) / WG;
+// Padded, so that what is stored together lies in different banks.
+const ROW_PITCH: u32 = ROWS + 1;
+const COLUMN_PITCH: u32 = COLUMNS + 2;
+const ROW_TILE: u32 = WORDS * ROW_PITCH; // before that of the columns
+const TILE: u32 = ROW_TILE + WORDS * COLUMN_PITCH;
+const FACTORS: u32 = COLUMNS + ROWS;
+const TERMS: u32 = select(1u, BUFFERS * FACTORS, MINIMA || GROUP == 16u);
+// What threads load: half of the words of four rows, a word or two of four columns, factors of four columns or rows.
+const FIRST_COLUMN_LOAD: u32 = ROWS * 2;
+const FIRST_FACTOR_LOAD: u32 = FIRST_COLUMN_LOAD + COLUMNS * 4;
+const LOADS: u32 = (FIRST_FACTOR_LOAD + FACTORS + WG - 1) / WG; // of a thread
+const HIGH_NIBBLES: vec4<u32> = vec4<u32>(0xf0f0f0f0u);
+const SIGNS: vec4<u32> = vec4<u32>(0x80808080u);
+const INTEGER_MAGIC: f32 = 12582912.0; // plus an integer below 2^22 it has that integer in its lowest bits
 
 var<workgroup> tile: array<vec4<u32>, BUFFERS * TILE>;
-var<workgroup> scale_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>;
-var<workgroup> step_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
-var<workgroup> zero_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
-var<workgroup> minimum_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>; // in groups of 16 the scale of the last 16
-var<workgroup> total_of_rows: array<vec4<f32>, BUFFERS * ROWS>; // 8 times that of their bytes, in steps
+var<workgroup> factors: array<vec4<f32>, BUFFERS * FACTORS>; // scales of columns, then steps of rows
+// Minima of columns, in groups of 16 the scale of the last 16; then 8 times the totals of rows, in steps.
+var<workgroup> terms: array<vec4<f32>, TERMS>;
 
 #include common/multiply_add
 #include q4/int8_operands
-#include q4/int8_tile_loads
 #include q4/epilogue
 #include q4/epilogue_block
 
-// Integer sums of 32 places: of the thread's block, and of those below and beside if it has them.
-struct Found {
-    upper: Integers,
-    lower: Integers,
-    upper_beside: Integers,
-    lower_beside: Integers,
-    total: vec4<i32>, // of the weight alone
-    total_beside: vec4<i32>,
+// Four words of four rows, or what else a thread loads.
+struct Words {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
 }
 
-fn plus_word(before: Found, buffer: u32, row: u32, column: u32, word: u32) -> Found {
-    var found = before;
-    let i = buffer * TILE + word * PITCH;
-    let four = tile[i + column];
-    let rows = tile[i + COLUMNS + row];
-    found.upper = plus_dots(found.upper, rows, four);
-    if (ASYMMETRIC) {
-        found.total += dots(ONES, four);
-    }
-    if (ROW_VEC4S == 2u) {
-        found.lower = plus_dots(found.lower, tile[i + COLUMNS + row + THREADS_Y], four);
-    }
-    if (COLUMN_VEC4S == 2u) {
-        let beside = tile[i + column + THREADS_X];
-        found.upper_beside = plus_dots(found.upper_beside, rows, beside);
-        if (ASYMMETRIC) {
-            found.total_beside += dots(ONES, beside);
-        }
-        if (ROW_VEC4S == 2u) {
-            found.lower_beside = plus_dots(found.lower_beside, tile[i + COLUMNS + row + THREADS_Y], beside);
-        }
-    }
-    return found;
+// Integer sums of 32 places of four columns with four rows.
+struct Integers {
+    a: vec4<i32>,
+    b: vec4<i32>,
+    c: vec4<i32>,
+    d: vec4<i32>,
 }
 
-// The sums plus integers, dequantized by the scale of their column and the step of their row.
-fn plus_scaled(
-    sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32, scale: vec4<f32>,
-) -> mat4x4<f32> {
-    let step = step_of_rows[row];
-    var a = floats_of(found.a);
-    var b = floats_of(found.b);
-    var c = floats_of(found.c);
-    var d = floats_of(found.d);
-    if (ASYMMETRIC) {
-        let zero = zero_of_rows[row];
-        let all = vec4<f32>(total);
-        a -= zero.x * all;
-        b -= zero.y * all;
-        c -= zero.z * all;
-        d -= zero.w * all;
-    }
-    let scaled = mat4x4<f32>(
-        fma(a, step.x * scale, sums[0]),
-        fma(b, step.y * scale, sums[1]),
-        fma(c, step.z * scale, sums[2]),
-        fma(d, step.w * scale, sums[3]),
+fn place_of_row(row: u32, group: u32) -> u32 {
+    return (min(row, params.rows - 1u) * groups() + group) * 3u;
+}
+
+fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
+    return Words(
+        x[place_of_row(row, group) + half],
+        x[place_of_row(row + 1u, group) + half],
+        x[place_of_row(row + 2u, group) + half],
+        x[place_of_row(row + 3u, group) + half],
     );
-    if (MINIMA) {
-        return plus_outer(scaled, step * total_of_rows[row] * 0.125, minimum_of_columns[column]);
-    }
-    return scaled;
 }
 
-// The scale of the codes in the tile: nibbles are there 16 times as large.
-fn code_scale(scale: vec4<f32>) -> vec4<f32> {
+fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(vec4<u32>(
+        x[place_of_row(row, group) + 2u][which],
+        x[place_of_row(row + 1u, group) + 2u][which],
+        x[place_of_row(row + 2u, group) + 2u][which],
+        x[place_of_row(row + 3u, group) + 2u][which],
+    ));
+}
+
+fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
+    let last = params.columns - 1u;
+    let wide = groups() * (BITS / 4u);
+    return vec4<u32>(
+        weight[min(column, last) * wide + group][word],
+        weight[min(column + 1u, last) * wide + group][word],
+        weight[min(column + 2u, last) * wide + group][word],
+        weight[min(column + 3u, last) * wide + group][word],
+    );
+}
+
+// Of the codes in the tile: nibbles are there 16 times as large.
+fn scale_of(column: u32, group: u32) -> vec4<f32> {
+    let scale = scale_four(min(column, params.columns - 1u), group * STEP);
     if (BITS == 4u) {
         return scale * 0.0625;
     }
     return scale;
 }
 
-fn nothing() -> Found {
-    return Found(no_integers(), no_integers(), no_integers(), no_integers(), vec4<i32>(), vec4<i32>());
-}
-
-// The sums of a thread: as of `Found`.
-struct Blocks {
-    upper: mat4x4<f32>,
-    lower: mat4x4<f32>,
-    upper_beside: mat4x4<f32>,
-    lower_beside: mat4x4<f32>,
-}
-
-fn scale_at(column: u32, upper: bool) -> vec4<f32> {
-    if (upper) {
-        return minimum_of_columns[column];
-    }
-    return scale_of_columns[column];
-}
-
-// The blocks plus integers; `upper`: of the last 16 places, which have a scale of their own.
-fn plus_found(sums: Blocks, found: Found, buffer: u32, row: u32, column: u32, upper: bool) -> Blocks {
-    var blocks = sums;
-    let of_row = buffer * ROWS + row;
-    let of_column = buffer * COLUMNS + column;
-    let scale = scale_at(of_column, upper);
-    blocks.upper = plus_scaled(blocks.upper, found.upper, found.total, of_row, of_column, scale);
-    if (ROW_VEC4S == 2u) {
-        blocks.lower = plus_scaled(blocks.lower, found.lower, found.total, of_row + THREADS_Y, of_column, scale);
-    }
-    if (COLUMN_VEC4S == 2u) {
-        let of_beside = of_column + THREADS_X;
-        let scale_beside = scale_at(of_beside, upper);
-        blocks.upper_beside =
-            plus_scaled(blocks.upper_beside, found.upper_beside, found.total_beside, of_row, of_beside, scale_beside);
-        if (ROW_VEC4S == 2u) {
-            blocks.lower_beside = plus_scaled(
-                blocks.lower_beside, found.lower_beside, found.total_beside, of_row + THREADS_Y, of_beside, scale_beside,
-            );
+fn fetch(load: u32, first_row: u32, first_column: u32, group: u32) -> Words {
+    var next = Words();
+    if (load < FIRST_COLUMN_LOAD) {
+        next = words_of_rows(first_row + load / 2u * 4u, group, load % 2u);
+    } else if (load < FIRST_FACTOR_LOAD) {
+        let place = load - FIRST_COLUMN_LOAD;
+        let column = first_column + place / 4u * 4u;
+        if (BITS == 4u) {
+            next.a = words_of_columns(column, group, place % 4u);
+        } else {
+            let half = group * 2u + place % 4u / 2u;
+            next.a = words_of_columns(column, half, place % 2u * 2u);
+            next.b = words_of_columns(column, half, place % 2u * 2u + 1u);
+        }
+        if (ASYMMETRIC) {
+            next.c = bitcast<vec4<u32>>(scale_of(column, group));
+        }
+    } else if (load < FIRST_FACTOR_LOAD + COLUMNS) {
+        let column = min(first_column + (load - FIRST_FACTOR_LOAD) * 4u, params.columns - 1u);
+        next.a = bitcast<vec4<u32>>(scale_of(column, group));
+        if (GROUP == 16u) {
+            next.b = bitcast<vec4<u32>>(scale_four(column, group * STEP + 16u));
+        } else if (MINIMA) {
+            next.b = bitcast<vec4<u32>>(minimum_four(column, group * STEP));
+        }
+    } else if (load < FIRST_FACTOR_LOAD + FACTORS) {
+        let row = first_row + (load - FIRST_FACTOR_LOAD - COLUMNS) * 4u;
+        if (!ASYMMETRIC) {
+            next.a = bitcast<vec4<u32>>(floats_of_rows(row, group, 0u));
+        }
+        if (MINIMA) {
+            next.b = bitcast<vec4<u32>>(floats_of_rows(row, group, 1u));
         }
     }
-    return blocks;
+    return next;
+}
+
+// Of eight bytes places 0, 1, 4, 5, and 2, 3, 6, 7.
+fn outer_of(eights: Words) -> vec4<u32> {
+    return (eights.a & vec4<u32>(0xffffu)) | (eights.b << vec4<u32>(16u));
+}
+
+fn inner_of(eights: Words) -> vec4<u32> {
+    return (eights.a >> vec4<u32>(16u)) | (eights.b & vec4<u32>(0xffff0000u));
+}
+
+// The even places of eight in every column as signed bytes: of nibbles 16 times what they are less their offset.
+fn evens_of(eights: Words) -> vec4<u32> {
+    if (BITS == 4u) {
+        return (select(eights.a << vec4<u32>(4u), eights.a, HIGH_FIRST) & HIGH_NIBBLES) ^ SIGNS;
+    }
+    return (outer_of(eights) & EVEN_BYTES) | ((inner_of(eights) & EVEN_BYTES) << vec4<u32>(8u));
+}
+
+fn odds_of(eights: Words) -> vec4<u32> {
+    if (BITS == 4u) {
+        return (select(eights.a, eights.a << vec4<u32>(4u), HIGH_FIRST) & HIGH_NIBBLES) ^ SIGNS;
+    }
+    return ((outer_of(eights) >> vec4<u32>(8u)) & EVEN_BYTES) | (inner_of(eights) & ODD_BYTES);
+}
+
+fn stage(load: u32, next: Words, buffer: u32) {
+    if (load < FIRST_COLUMN_LOAD) {
+        let place = buffer * TILE + load % 2u * 4u * ROW_PITCH + load / 2u;
+        tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
+        tile[place + ROW_PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
+        tile[place + 2u * ROW_PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
+        tile[place + 3u * ROW_PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
+    } else if (load < FIRST_FACTOR_LOAD) {
+        let own = load - FIRST_COLUMN_LOAD;
+        let place = buffer * TILE + ROW_TILE + own % 4u * COLUMN_PITCH + own / 4u;
+        tile[place] = evens_of(next);
+        tile[place + 4u * COLUMN_PITCH] = odds_of(next);
+    } else if (load < FIRST_FACTOR_LOAD + FACTORS) {
+        factors[buffer * FACTORS + load - FIRST_FACTOR_LOAD] = bitcast<vec4<f32>>(next.a);
+        if (TERMS > 1u) {
+            terms[buffer * FACTORS + load - FIRST_FACTOR_LOAD] = bitcast<vec4<f32>>(next.b);
+        }
+    }
+}
+
+fn dots(row: u32, columns: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(
+        dot4I8Packed(row, columns.x), dot4I8Packed(row, columns.y),
+        dot4I8Packed(row, columns.z), dot4I8Packed(row, columns.w),
+    );
+}
+
+// The sum of what a thread loaded of the columns, for the zero points of the rows.
+fn plus_total(total: vec4<f32>, next: Words) -> vec4<f32> {
+    let found = dots(ONES, evens_of(next)) + dots(ONES, odds_of(next));
+    return fma(vec4<f32>(found), bitcast<vec4<f32>>(next.c), total);
+}
+
+// Sums of nothing yet. They begin at the magic number, so that they are floats without a conversion.
+fn no_integers() -> Integers {
+    let nothing = bitcast<vec4<i32>>(vec4<f32>(INTEGER_MAGIC));
+    return Integers(nothing, nothing, nothing, nothing);
+}
+
+fn floats_of(sums: vec4<i32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(sums) - vec4<f32>(INTEGER_MAGIC);
+}
+
+fn plus_dots(sums: Integers, rows: vec4<u32>, columns: vec4<u32>) -> Integers {
+    return Integers(
+        sums.a + dots(rows.x, columns), sums.b + dots(rows.y, columns),
+        sums.c + dots(rows.z, columns), sums.d + dots(rows.w, columns),
+    );
+}
+
+// Of a thread, four columns with its first four rows, and with the others if it has such.
+struct Found {
+    upper: Integers,
+    lower: Integers,
+}
+
+struct Sums {
+    upper: mat4x4<f32>,
+    lower: mat4x4<f32>,
+}
+
+fn plus_word(before: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
+    let four = tile[of_columns + word * COLUMN_PITCH];
+    var found = before;
+    found.upper = plus_dots(found.upper, tile[of_rows + word * ROW_PITCH], four);
+    if (ROW_VEC4S == 2u) {
+        found.lower = plus_dots(found.lower, tile[of_rows + word * ROW_PITCH + THREADS_Y], four);
+    }
+    return found;
+}
+
+// 16 places: the first are words 0, 1, 4 and 5.
+fn plus_half(before: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
+    var found = plus_word(before, of_rows, of_columns, word);
+    found = plus_word(found, of_rows, of_columns, word + 1u);
+    found = plus_word(found, of_rows, of_columns, word + 4u);
+    return plus_word(found, of_rows, of_columns, word + 5u);
+}
+
+// The sums plus integers, dequantized by the scale of their column, and by the step of their row if that is not for the
+// whole row.
+fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, row: u32, column: u32) -> mat4x4<f32> {
+    var step = vec4<f32>(1.0);
+    if (!ASYMMETRIC) {
+        step = factors[row];
+    }
+    let scaled = mat4x4<f32>(
+        fma(floats_of(found.a), step.x * scale, sums[0]),
+        fma(floats_of(found.b), step.y * scale, sums[1]),
+        fma(floats_of(found.c), step.z * scale, sums[2]),
+        fma(floats_of(found.d), step.w * scale, sums[3]),
+    );
+    if (MINIMA) {
+        return plus_outer(scaled, step * terms[row] * 0.125, terms[column]);
+    }
+    return scaled;
+}
+
+fn plus_found(before: Sums, found: Found, scale: vec4<f32>, row: u32, column: u32) -> Sums {
+    var sums = before;
+    sums.upper = plus_scaled(sums.upper, found.upper, scale, row, column);
+    if (ROW_VEC4S == 2u) {
+        sums.lower = plus_scaled(sums.lower, found.lower, scale, row + THREADS_Y, column);
+    }
+    return sums;
+}
+
+fn plus_group(before: Sums, buffer: u32, row: u32, column: u32) -> Sums {
+    let of_rows = buffer * TILE + row;
+    let of_columns = buffer * TILE + ROW_TILE + column;
+    let of_row = buffer * FACTORS + COLUMNS + row;
+    let of_column = buffer * FACTORS + column;
+    var sums = before;
+    let first = plus_half(Found(no_integers(), no_integers()), of_rows, of_columns, 0u);
+    if (GROUP == 16u) {
+        sums = plus_found(sums, first, factors[of_column], of_row, of_column);
+        let last = plus_half(Found(no_integers(), no_integers()), of_rows, of_columns, 2u);
+        return plus_found(sums, last, terms[of_column], of_row, of_column);
+    }
+    return plus_found(sums, plus_half(first, of_rows, of_columns, 2u), factors[of_column], of_row, of_column);
+}
+
+// The sum of four columns, from the partial sums of four threads.
+fn total_of(column: u32) -> vec4<f32> {
+    let i = column * 4u;
+    return bitcast<vec4<f32>>(tile[i]) + bitcast<vec4<f32>>(tile[i + 1u])
+        + bitcast<vec4<f32>>(tile[i + 2u]) + bitcast<vec4<f32>>(tile[i + 3u]);
+}
+
+fn store_sums(row: u32, column: u32, sums: mat4x4<f32>, total: vec4<f32>) {
+    if (ASYMMETRIC) {
+        let step = floats_of_rows(row, 0u, 0u);
+        let zero = floats_of_rows(row, 0u, 2u);
+        store_block(row, column, mat4x4<f32>(
+            step.x * (sums[0] - zero.x * total),
+            step.y * (sums[1] - zero.y * total),
+            step.z * (sums[2] - zero.z * total),
+            step.w * (sums[3] - zero.w * total),
+        ));
+    } else {
+        store_block(row, column, sums);
+    }
+}
+
+fn store_columns(row: u32, column: u32, sums: Sums, total: vec4<f32>) {
+    store_sums(row, column, sums.upper, total);
+    if (ROW_VEC4S == 2u) {
+        store_sums(row + THREADS_Y * 4u, column, sums.lower, total);
+    }
 }
 
 fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
     let column = thread % THREADS_X;
     let row = thread / THREADS_X;
-    var sums_0 = mat4x4<f32>();
-    var sums_1 = mat4x4<f32>();
-    var sums_2 = mat4x4<f32>();
-    var sums_3 = mat4x4<f32>();
-    var next_rows: array<Words, ROW_LOADS>;
-    var next_columns: array<Eights, COLUMN_LOADS>;
-    var next_factors: array<vec4<f32>, FACTOR_LOADS>;
-    var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
-    var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
+    var left = Sums();
+    var right = Sums();
+    var next: array<Words, LOADS>;
+    var totals: array<vec4<f32>, LOADS>;
     var buffer = 0u;
-    for (var group = first_group; group <= last_group; group++) {
-        if (group > first_group) {
-            for (var i = 0u; i < ROW_LOADS; i++) {
-                let block = thread + i * WG;
-                if (block < ROWS * 2u) {
-                    let place = buffer * TILE + block % 2u * 4u * PITCH + COLUMNS + block / 2u;
-                    let next = next_rows[i];
-                    tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
-                    tile[place + PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
-                    tile[place + 2u * PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
-                    tile[place + 3u * PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
-                }
+    for (var i = 0u; i < LOADS; i++) {
+        next[i] = fetch(thread + i * WG, first_row, first_column, min(first_group, groups() - 1u));
+    }
+    for (var group = first_group; group < last_group; group++) {
+        for (var i = 0u; i < LOADS; i++) {
+            stage(thread + i * WG, next[i], buffer);
+        }
+        workgroupBarrier();
+        for (var i = 0u; i < LOADS; i++) {
+            if (ASYMMETRIC) {
+                totals[i] = plus_total(totals[i], next[i]);
             }
-            for (var i = 0u; i < COLUMN_LOADS; i++) {
-                let block = thread + i * WG;
-                if (block < COLUMNS * 4u) {
-                    let place = buffer * TILE + block % 4u * PITCH + block / 4u;
-                    tile[place] = evens_of(next_columns[i]);
-                    tile[place + 4u * PITCH] = odds_of(next_columns[i]);
-                }
-            }
-            for (var i = 0u; i < FACTOR_LOADS; i++) {
-                let four = thread + i * WG;
-                if (four < COLUMNS) {
-                    scale_of_columns[buffer * COLUMNS + four] = code_scale(next_factors[i]);
-                    if (MINIMA || GROUP == 16u) {
-                        minimum_of_columns[buffer * COLUMNS + four] = next_terms[i];
-                    }
-                } else if (four < COLUMNS + ROWS) {
-                    step_of_rows[buffer * ROWS + four - COLUMNS] = next_factors[i];
-                    if (ASYMMETRIC) {
-                        zero_of_rows[buffer * ROWS + four - COLUMNS] = next_zeros[i];
-                    }
-                    if (MINIMA) {
-                        total_of_rows[buffer * ROWS + four - COLUMNS] = next_terms[i];
-                    }
-                }
-            }
+            next[i] = fetch(thread + i * WG, first_row, first_column, min(group + 1u, groups() - 1u));
+        }
+        left = plus_group(left, buffer, row, column);
+        if (COLUMN_VEC4S == 2u) {
+            right = plus_group(right, buffer, row, column + THREADS_X);
+        }
+        if (BUFFERS == 2u) {
+            buffer = 1u - buffer;
+        } else {
             workgroupBarrier();
         }
-        if (group < last_group) {
-            for (var i = 0u; i < ROW_LOADS; i++) {
-                let block = thread + i * WG;
-                if (block < ROWS * 2u) {
-                    next_rows[i] = words_of_rows(first_row + block / 2u * 4u, group, block % 2u);
-                }
-            }
-            for (var i = 0u; i < COLUMN_LOADS; i++) {
-                let block = thread + i * WG;
-                if (block < COLUMNS * 4u) {
-                    next_columns[i] = eights_of_columns(first_column + block / 4u * 4u, group, block % 4u);
-                }
-            }
-            for (var i = 0u; i < FACTOR_LOADS; i++) {
-                let four = thread + i * WG;
-                if (four < COLUMNS) {
-                    let of_column = min(first_column + four * 4u, params.columns - 1u);
-                    next_factors[i] = scale_four(of_column, group * 32u);
-                    if (GROUP == 16u) {
-                        next_terms[i] = scale_four(of_column, group * 32u + 16u);
-                    } else {
-                        next_terms[i] = minimum_four(of_column, group * 32u);
-                    }
-                } else if (four < COLUMNS + ROWS) {
-                    let of_row = first_row + (four - COLUMNS) * 4u;
-                    next_factors[i] = floats_of_rows(of_row, group, 0u);
-                    if (ASYMMETRIC) {
-                        next_zeros[i] = floats_of_rows(of_row, group, 2u);
-                    }
-                    if (MINIMA) {
-                        next_terms[i] = floats_of_rows(of_row, group, 1u);
-                    }
-                }
-            }
-        }
-        if (group > first_group) {
-            var sums = Blocks(sums_0, sums_1, sums_2, sums_3);
-            var found = plus_word(plus_word(nothing(), buffer, row, column, 0u), buffer, row, column, 1u);
-            found = plus_word(plus_word(found, buffer, row, column, 4u), buffer, row, column, 5u);
-            // The first 16 places are words 0, 1, 4 and 5.
-            if (GROUP == 16u) {
-                sums = plus_found(sums, found, buffer, row, column, false);
-                found = nothing();
-            }
-            found = plus_word(plus_word(found, buffer, row, column, 2u), buffer, row, column, 3u);
-            found = plus_word(plus_word(found, buffer, row, column, 6u), buffer, row, column, 7u);
-            sums = plus_found(sums, found, buffer, row, column, GROUP == 16u);
-            sums_0 = sums.upper;
-            sums_1 = sums.lower;
-            sums_2 = sums.upper_beside;
-            sums_3 = sums.lower_beside;
-            if (BUFFERS == 2u) {
-                buffer = 1u - buffer;
-            } else {
-                workgroupBarrier();
-            }
-        }
     }
+    var of_left = vec4<f32>();
+    var of_right = vec4<f32>();
     if (BUFFERS == 2u) {
-        workgroupBarrier(); // before the next tile takes this one's place
+        workgroupBarrier(); // before the next tile, or the totals, take this one's place
     }
-    store_block(first_row + row * 4u, first_column + column * 4u, sums_0);
-    if (ROW_VEC4S == 2u) {
-        store_block(first_row + (row + THREADS_Y) * 4u, first_column + column * 4u, sums_1);
-    }
-    if (COLUMN_VEC4S == 2u) {
-        store_block(first_row + row * 4u, first_column + (column + THREADS_X) * 4u, sums_2);
-        if (ROW_VEC4S == 2u) {
-            store_block(first_row + (row + THREADS_Y) * 4u, first_column + (column + THREADS_X) * 4u, sums_3);
+    if (ASYMMETRIC) {
+        for (var i = 0u; i < LOADS; i++) {
+            let load = thread + i * WG;
+            if (load >= FIRST_COLUMN_LOAD && load < FIRST_FACTOR_LOAD) {
+                tile[load - FIRST_COLUMN_LOAD] = bitcast<vec4<u32>>(totals[i]);
+            }
         }
+        workgroupBarrier();
+        of_left = total_of(column);
+        if (COLUMN_VEC4S == 2u) {
+            of_right = total_of(column + THREADS_X);
+        }
+        workgroupBarrier();
+    }
+    store_columns(first_row + row * 4u, first_column + column * 4u, left, of_left);
+    if (COLUMN_VEC4S == 2u) {
+        store_columns(first_row + row * 4u, first_column + (column + THREADS_X) * 4u, right, of_right);
     }
 }
 
