@@ -220,19 +220,19 @@ def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: 
     return (most,)
 
 
-def gemv_config(
-    columns: int, depth: int, group: int, vectors: bool = False, bits: int = 4, many_threads: bool = False
-) -> dict[str, Any]:
-    """How threads reduce the depth of four columns of a row; `vectors` load 32 neighbours, with a scale or two.
+def gemv_config(layer: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of a row: by words, or by 32 neighbours, with a scale or two.
 
-    Where threads are many, units alternate and have no more of them than fill a device. Not so with bytes that have two
-    scales to a vector, where that was measured to be slower.
+    Of nibbles single words were measured to be faster where threads are many. There units alternate and have no more of
+    them than fill a device. Not so with bytes that have two scales to a vector, where that was measured to be slower.
     """
+    depth, group, bits, many_threads = layer["depth"], layer["GROUP"], layer["BITS"], limits.has_many_threads
+    vectors = layer["column_bytes"] % 16 == 0 and (bits == 8 or layer["MINIMA"] or not many_threads)
     words = ceil_div(depth, 8)
     unit_threads = 1
     while unit_threads < MAX_UNIT_THREADS and unit_threads * PREFETCH_WORDS < words:
         unit_threads = unit_threads * 2
-    scaled, units = 8 if group % 8 == 0 else 1, ceil_div(columns, 4)
+    scaled, units = 8 if group % 8 == 0 else 1, ceil_div(layer["columns"], 4)
     prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (4 * PREFETCH_WORDS) == 0
     alternating = vectors and many_threads and (bits == 4 or group % QUANT_GROUP == 0)
@@ -303,13 +303,15 @@ def int8_few_rows_config(rows: int, columns: int, depth: int, quantizes: bool = 
     }
 
 
-def int8_gemv_config(
-    columns: int, depth: int, quantized_units: int, alternating: int, limits: Limits
-) -> dict[str, Any]:
+def int8_gemv_config(layer: dict[str, Any], quantized_units: int, limits: Limits) -> dict[str, Any]:
     """How threads reduce the depth of four columns of one int8 row: as many as fill a device.
 
-    The epilogue quantizes so many units in one workgroup, 0 where it does not quantize.
+    Units alternate where weights are more than nibbles and scales. The epilogue quantizes so many units in one
+    workgroup, 0 where it does not quantize.
     """
+    columns, depth = layer["columns"], layer["depth"]
+    more = layer["MINIMA"] or layer["BITS"] == 8
+    alternating = ALTERNATING_UNITS if more and limits.has_many_threads else 1
     units, unit_threads = ceil_div(columns, 4), MIN_UNIT_THREADS
     if quantized_units == RESIDUAL_UNITS:
         most = RESIDUAL_THREADS if limits.subgroup else QUANTIZING_THREADS

@@ -2,67 +2,45 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from liveshape.kernels import Kernel
 
+Q4Kernels = Mapping[str, Kernel]
 
-class Q4Kernels(NamedTuple):
-    """The kernels of one epilogue. Those of `int8` take quantized rows, the others rows of floats."""
-
-    gemv: Kernel
-    staged_gemv: Kernel  # with its row in workgroup memory
-    normed_gemv: Kernel  # and with its RMSNorm in the prologue
-    few_rows: Kernel
-    tiles: Kernel
-    large_tiles: Kernel
-    int8_gemv: Kernel
-    normed_int8_gemv: Kernel  # the RMSNorm scale is applied in the epilogue, from the sum of squares of the row
-    int8_few_rows: Kernel
-    int8_tiles: Kernel
-    quantizing_gemv: Kernel  # every workgroup quantizes the row of floats in its prologue
-    normed_quantizing_gemv: Kernel
-    matrix_tiles: Kernel  # rows and weight as halves, by matrix units
-    combine_splits: Kernel  # the partial sums of split-K
-
-    @classmethod
-    def with_epilogue(cls, epilogue: str, floats: Q4Kernels | None = None, **rows: str) -> Q4Kernels:
-        """The kernels with this epilogue of q4/epilogue.wgsl.
-
-        Those of `floats` are for rows of floats, where only the int8 kernels have this epilogue. `rows` are its other
-        choices.
-        """
-
-        def load(name: str, **choices: str) -> Kernel:
-            return Kernel.load(f"q4/{name}", EPILOGUE=epilogue, **rows, **choices)
-
-        return cls(
-            gemv=floats.gemv if floats else load("gemv"),
-            staged_gemv=floats.staged_gemv if floats else load("gemv", ROW="staged"),
-            normed_gemv=floats.normed_gemv if floats else load("gemv", ROW="rms"),
-            few_rows=floats.few_rows if floats else load("few_rows"),
-            tiles=floats.tiles if floats else load("tiles"),
-            large_tiles=floats.large_tiles if floats else load("large_tiles"),
-            int8_gemv=load("int8_gemv"),
-            normed_int8_gemv=load("int8_gemv", TOTAL="sums_and_squares"),
-            int8_few_rows=load("int8_few_rows"),
-            int8_tiles=load("int8_tiles"),
-            quantizing_gemv=load("quantizing_gemv"),
-            normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),
-            matrix_tiles=floats.matrix_tiles if floats else load("matrix_tiles"),
-            combine_splits=load("combine_splits"),
-        )
+# By name, the file and its choices.
+_FLOATS = {
+    "gemv": ("gemv", {}),
+    "staged_gemv": ("gemv", {"ROW": "staged"}),  # with its row in workgroup memory
+    "normed_staged_gemv": ("gemv", {"ROW": "rms"}),  # and with its RMSNorm in the prologue
+    "few_rows": ("few_rows", {}),
+    "tiles": ("tiles", {}),
+    "large_tiles": ("large_tiles", {}),
+    "matrix_tiles": ("matrix_tiles", {}),  # rows and weight as halves, by matrix units
+    "combine_splits": ("combine_splits", {}),  # the partial sums of split-K
+}
+_QUANTIZED_ROW = {
+    "int8_gemv": ("int8_gemv", {}),
+    "quantizing_gemv": ("int8_gemv", {"ROW": "floats"}),  # every workgroup quantizes the row in its prologue
+}
+_QUANTIZED = _QUANTIZED_ROW | {
+    # The RMSNorm scale is applied in the epilogue, from the sum of squares of the row.
+    "normed_int8_gemv": ("int8_gemv", {"TOTAL": "sums_and_squares"}),
+    "normed_quantizing_gemv": ("int8_gemv", {"ROW": "floats", "NORM": "rms"}),
+    "int8_few_rows": ("few_rows", {"OPERANDS": "int8"}),
+    "int8_tiles": ("int8_tiles", {}),
+    "combine_splits": ("combine_splits", {}),
+}
 
 
-STORE = Q4Kernels.with_epilogue("store")
-SPLIT_K = Q4Kernels.with_epilogue("split_k")
-QKV = Q4Kernels.with_epilogue("qkv")
-ROTARY = Q4Kernels.with_epilogue("rotary")
-ROTARY_BY_TABLE = Q4Kernels.with_epilogue("rotary", POSITIONS="table")
-RESIDUAL = Q4Kernels.with_epilogue("residual")
-RESIDUAL_QUANTIZED = RESIDUAL._replace(  # of one row
-    int8_gemv=Kernel.load("q4/int8_gemv", EPILOGUE="residual_quantized"),
-    quantizing_gemv=Kernel.load("q4/quantizing_gemv", EPILOGUE="residual_quantized"),
+def _with(epilogue: str, names: Mapping[str, tuple[str, dict[str, str]]], **choices: str) -> Q4Kernels:
+    """The kernels with this epilogue of q4/epilogue.wgsl, and its other choices."""
+    return {name: Kernel.load(f"q4/{file}", EPILOGUE=epilogue, **choices, **own) for name, (file, own) in names.items()}
+
+
+STORE, SPLIT_K, QKV, ROTARY, RESIDUAL, GATED = (
+    _with(epilogue, _FLOATS | _QUANTIZED) for epilogue in ("store", "split_k", "qkv", "rotary", "residual", "gated")
 )
-GATED = Q4Kernels.with_epilogue("gated")
-GATED_QUANTIZED = Q4Kernels.with_epilogue("gated_quantized", floats=GATED)
+ROTARY_BY_TABLE = _with("rotary", _FLOATS | _QUANTIZED, POSITIONS="table")
+GATED_QUANTIZED = _with("gated_quantized", _QUANTIZED)
+RESIDUAL_QUANTIZED = _with("residual_quantized", _QUANTIZED_ROW)  # of one row

@@ -25,7 +25,6 @@ from liveshape.kernels.composition import gated
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
-    ALTERNATING_UNITS,
     MIN_MATRIX_ROWS,
     QUANT_GROUP,
     few_rows_config,
@@ -196,7 +195,7 @@ def q4_product(
     product = Q4Product(x, operands, outs, kernels, norm, gate, layer, epilogue, quantized_units, limits)
     staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
     if quantizes and is_gemv(rows, limits) and (norm is not None or x.max_shape[-1] <= staged):
-        yield _quantizing_gemv(product)
+        yield _int8_row(product, quantizes=True)
         return
     if quantized is not None:
         yield from quantize_rows(x, None, None, quantized)
@@ -204,7 +203,7 @@ def q4_product(
     if halved is not None and rows >= MIN_MATRIX_ROWS:
         yield from _matrix_tiles(product, halved, partial_sums)
     elif is_few(rows, int8, limits):
-        yield _int8_few_rows(product) if int8 else _few_rows(product)
+        yield _few_rows(product, int8)
     else:
         yield from _tiles(product, partial_sums, int8)
 
@@ -297,17 +296,35 @@ class Q4Product(NamedTuple):
     quantized_units: int
     limits: Limits
 
-    def dispatch(self, kernel: Kernel, **values: Any) -> Dispatch:
+    def dispatch(self, name: str, **values: Any) -> Dispatch:
+        kernel = self.kernels[name]
         if self.gate is not None:
             kernel = gated(kernel, self.gate)
         return kernel(self.x, *self.operands, *self.outs, **self.layer, **self.epilogue, **values)
+
+    def one_row(self, name: str, **values: Any) -> Dispatch:
+        """By the kernel of this name, or by that of a row before its RMSNorm."""
+        if self.norm is None:
+            return self.dispatch(name, **values)
+        return self.dispatch(f"normed_{name}", **values, EPS=self.norm.eps)
+
+    def part(self, partial_sums: LiveTensor, name: str, **values: Any) -> Dispatch:
+        """The partial sums of split-K instead of the epilogue."""
+        return self._replace(outs=(partial_sums,), kernels=SPLIT_K, gate=None, epilogue={}).dispatch(name, **values)
+
+    def combined(self, partial_sums: LiveTensor) -> Dispatch:
+        """The epilogue of partial sums."""
+        rows, columns, _ = self.sizes()
+        return self._replace(x=partial_sums).dispatch("combine_splits", threads=rows * ceil_div(columns, 4))
 
     def sizes(self) -> tuple[int, int, int]:
         """Rows, columns and depth."""
         return self.layer["rows"], self.layer["columns"], self.layer["depth"]
 
-    def float_loads(self) -> dict[str, Any]:
-        """How kernels of floats load both operands."""
+    def loads(self, int8: bool) -> dict[str, Any]:
+        """How kernels of quantized rows or of floats load both operands."""
+        if int8:
+            return {"ASYMMETRIC": self.x.dtype == ASYMMETRIC_UINT8}
         depth, column_bytes = self.layer["depth"], self.layer["column_bytes"]
         return {
             "COLUMN_ALIGNED": column_bytes % 4 == 0,
@@ -315,82 +332,50 @@ class Q4Product(NamedTuple):
             "VEC": 4 if depth % 4 == 0 else 1,
         }
 
-    def int8_loads(self) -> dict[str, Any]:
-        return {"ASYMMETRIC": self.x.dtype == ASYMMETRIC_UINT8}
 
-    def int8_gemv(self) -> dict[str, Any]:
-        """How threads share one quantized row; units alternate where weights are more than nibbles and scales."""
-        _, columns, depth = self.sizes()
-        more = self.layer["MINIMA"] or self.layer["BITS"] == 8
-        alternating = ALTERNATING_UNITS if more and self.limits.has_many_threads else 1
-        return int8_gemv_config(columns, depth, self.quantized_units, alternating, self.limits)
+def _int8_row(product: Q4Product, quantizes: bool) -> Dispatch:
+    """One quantized row, or one that every workgroup quantizes itself: a dispatch for that would take longer."""
+    config = int8_gemv_config(product.layer, product.quantized_units, product.limits)
+    if quantizes:
+        return product.one_row("quantizing_gemv", **config, DEPTH_GROUPS=product.x.max_shape[-1] // QUANT_GROUP)
+    return product.one_row("int8_gemv", **product.loads(int8=True), **config)
 
 
-def _quantizing_gemv(product: Q4Product) -> Dispatch:
-    """One row of floats, quantized by every workgroup in its prologue: a dispatch for that would take longer."""
-    config = product.int8_gemv()
-    config["DEPTH_GROUPS"] = product.x.max_shape[-1] // QUANT_GROUP
-    if product.norm is None:
-        return product.dispatch(product.kernels.quantizing_gemv, **config)
-    return product.dispatch(product.kernels.normed_quantizing_gemv, **config, EPS=product.norm.eps)
-
-
-def _int8_few_rows(product: Q4Product) -> Dispatch:
-    """Up to FEW_INT8_ROWS quantized rows, bound by the bandwidth of the weight."""
+def _few_rows(product: Q4Product, int8: bool) -> Dispatch:
+    """Up to FEW_ROWS rows of floats or FEW_INT8_ROWS quantized ones, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
-    loads = product.int8_loads()
-    if not is_gemv(rows, product.limits):
-        config = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
-        return product.dispatch(product.kernels.int8_few_rows, **loads, **config)
-    config = product.int8_gemv()
-    if product.norm is None:
-        return product.dispatch(product.kernels.int8_gemv, **loads, **config)
-    return product.dispatch(product.kernels.normed_int8_gemv, **loads, **config, EPS=product.norm.eps)
-
-
-def _few_rows(product: Q4Product) -> Dispatch:
-    """Up to FEW_ROWS rows of floats, bound by the bandwidth of the weight."""
-    rows, columns, depth = product.sizes()
-    layer, loads = product.layer, product.float_loads()
-    if not is_gemv(rows, product.limits):
-        config = few_rows_config(rows, columns, depth, layer["GROUP"])
-        return product.dispatch(product.kernels.few_rows, **loads, **config)
-    # Vector loads, with a scale or two for 32 neighbours; of nibbles single words were measured to be faster where
-    # threads are many.
-    vectors = layer["column_bytes"] % 16 == 0 and (
-        layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
-    )
-    many_threads = product.limits.has_many_threads
-    config = gemv_config(columns, depth, layer["GROUP"], vectors, layer["BITS"], many_threads)
-    if product.norm is not None:
-        row = staged_row_config(config, depth, product.limits)
-        return product.dispatch(product.kernels.normed_gemv, **loads, **config, **row, EPS=product.norm.eps)
-    if stages_row(config, depth, product.limits):
-        row = staged_row_config(config, depth, product.limits)
-        return product.dispatch(product.kernels.staged_gemv, **loads, **config, **row)
-    return product.dispatch(product.kernels.gemv, **loads, **config)
+    limits, loads = product.limits, product.loads(int8)
+    one = is_gemv(rows, limits)
+    if int8:
+        few = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
+        return _int8_row(product, quantizes=False) if one else product.dispatch("int8_few_rows", **loads, **few)
+    if not one:
+        return product.dispatch("few_rows", **loads, **few_rows_config(rows, columns, depth, product.layer["GROUP"]))
+    config = gemv_config(product.layer, limits)
+    if product.norm is None and not stages_row(config, depth, limits):
+        return product.dispatch("gemv", **loads, **config)
+    return product.one_row("staged_gemv", **loads, **config, **staged_row_config(config, depth, limits))
 
 
 def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:
     """GEMM of many rows, bound by arithmetic: in tiles, with split-K where they are too few to fill a device."""
     rows, columns, depth = product.sizes()
-    layer, kernels, limits = product.layer, product.kernels, product.limits
+    layer, limits = product.layer, product.limits
     large = is_large(rows, depth, layer["GROUP"], limits)
     if int8:
-        loads, tiles, names = product.int8_loads(), int8_tile_config(rows, columns, large), "int8_tiles"
+        name, tiles = "int8_tiles", int8_tile_config(rows, columns, large)
     elif large:
-        loads, tiles, names = product.float_loads(), large_tile_config(rows, columns), "large_tiles"
+        name, tiles = "large_tiles", large_tile_config(rows, columns)
     else:
-        loads, tiles, names = product.float_loads(), tile_config(rows, columns, layer["GROUP"], limits), "tiles"
-    unsplit, split = (getattr(each, names) for each in (kernels, SPLIT_K))
+        name, tiles = "tiles", tile_config(rows, columns, layer["GROUP"], limits)
     splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:
-        yield product.dispatch(unsplit, **loads, **tiles)
+        yield product.dispatch(name, **product.loads(int8), **tiles)
         return
     layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield product._replace(outs=(partial_sums,), gate=None, epilogue={}).dispatch(split, **loads, **tiles)
-    yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
+    yield product.part(partial_sums, name, **product.loads(int8), **tiles)
+    yield product.combined(partial_sums)
 
 
 # Of a layer whose weight is unpacked: whatever it was packed as, one variant serves it.
@@ -430,11 +415,10 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
     tiles, splits = matrix_tile_config(rows, columns, depth, packed, product.limits)
     ours = ours._replace(layer=ours.layer | {"splits": splits})
     if splits == 1:
-        yield ours.dispatch(product.kernels.matrix_tiles, **tiles)
+        yield ours.dispatch("matrix_tiles", **tiles)
         return
-    yield ours._replace(outs=(partial_sums,), gate=None, epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
-    combined = product._replace(x=partial_sums, layer=layer | {"splits": splits})
-    yield combined.dispatch(product.kernels.combine_splits, threads=rows * ceil_div(columns, 4))
+    yield ours.part(partial_sums, "matrix_tiles", **tiles)
+    yield product._replace(layer=layer | {"splits": splits}).combined(partial_sums)
 
 
 def _half_rows(product: Q4Product, out: LiveTensor) -> Dispatch:

@@ -32,7 +32,6 @@ everywhere = pytest.mark.parametrize(
 # Constants that say which rows a thread or a workgroup has, and those of their staging.
 ROWS = {
     "q4/few_rows": {"ROWS"},
-    "q4/int8_few_rows": {"ROWS"},
     "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "TILE_DEPTH", "SCALE_SPAN", "WG"},
     "q4/large_tiles": {"WG"},
     "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
