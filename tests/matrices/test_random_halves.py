@@ -22,7 +22,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import simplified
-from liveshape.ops import split_factors
+from liveshape.ops import matrix_heuristics, split_factors
 from liveshape.run.constant_norms import compile_measured
 from liveshape.run.executor import Executor
 from tests.matrices.opened import with_matrices
@@ -157,6 +157,20 @@ def test_random_blocks_of_split_products(seed: int, monkeypatch: pytest.MonkeyPa
     device, limits = with_matrices()
     exact = replace(limits, half_inputs=False, fast_matrices=True)
     compare(*block_program(seed), device, exact, seed, ALLOWED_SPLIT)
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_blocks_in_high_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a device with few multiprocessors, that products of a few hundred rows fill: in tiles of 96 rows or of 128,
+    whichever the live rows take less time in."""
+    monkeypatch.setattr(matrix_heuristics, "LARGE_PRODUCT_TILES", 1)
+    monkeypatch.setattr(matrix_heuristics, "MULTIPROCESSORS", 4)
+    device, limits = with_matrices()
+    if not limits.has_many_threads:  # a compiler for CPUs takes minutes for such tiles: as many matrices, of 8 by 8
+        limits = replace(limits, max_cooperating_threads=64, subgroup=limits.lanes, lanes=0)
+        halved = (each._replace(rows=each.rows // 2, columns=64) for each in matrix_heuristics.ROUND_TILES)
+        monkeypatch.setattr(matrix_heuristics, "ROUND_TILES", tuple(halved))
+    compare(*block_program(seed), device, limits, seed, ALLOWED)
 
 
 def compare(chain: Images, graph: Graph, device: Device, limits: Limits, seed: int, allowed: float) -> None:

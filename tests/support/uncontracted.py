@@ -24,19 +24,19 @@ from liveshape.ops import pointwise
 
 ANYWAY = -1  # no call: what a kernel computes before an expression, or reads behind one, is hidden by its zero
 CACHED: tuple[Any, ...] = (pointwise_kernel.pointwise_kernel, composition.composed, prologues.loading)
-CONVERSIONS = ("copy", "to_bool")
+EXACT = ("copy", "to_bool", "neg", "abs")  # round nothing, and what they are of is hidden
 _FLOATS = ("float32", "float16", "bfloat16")
 
 
 def every_result(expression: Expression) -> frozenset[int]:
-    """All calls that give floats, but conversions: nothing is contracted with these, and hidden twice is not hidden.
+    """All calls that round to floats: hidden twice by one zero, with only its sign changed between, is not hidden.
 
     >>> from liveshape.graph.expression import Applied
     >>> calls = Applied("to_bool", (0,), "bool"), Applied("mul", (0, 0), "float32"), Applied("copy", (2,), "float32")
     >>> sorted(every_result(Expression(("float32",), (), calls)))
     [-1, 1]
     """
-    computed = [(n, call.dtype) for n, call in enumerate(expression.calls) if call.function not in CONVERSIONS]
+    computed = [(n, call.dtype) for n, call in enumerate(expression.calls) if call.function not in EXACT]
     found = frozenset(n for n, dtype in computed if not is_whole(dtype) and not is_complex(dtype))
     return found | {ANYWAY} if computed else found
 
