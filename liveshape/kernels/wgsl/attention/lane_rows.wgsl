@@ -1,7 +1,8 @@
 // Attention of many rows for a device with few threads, whose loads and barriers are expensive and whose shuffles are
 // not: a workgroup is one subgroup, and a lane has ROWS rows of its own, in registers. Of each key and value a lane
 // loads its share, which all lanes get by shuffles. Compilers for CPUs write a branch for each lane and element of a
-// load or a store, so there are few in the text: queries and results go through a private array, one element at a time.
+// load or a store, so there are few in the text: queries and results go through private arrays, one element at a time,
+// and each row has its own, since LLVM compares all uses of an array with each other where it makes coroutines.
 // composable: an element of the result is stored once.
 // unchecked: places follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
@@ -45,7 +46,6 @@ override SHARE_LANES: u32 = 8; // lanes that have one
 
 const BLOCK_ROWS: u32 = ROWS * WG;
 const PADDED: u32 = SHARES * SHARE_LANES * 4; // elements of a head
-const ELEMENTS: u32 = ROWS * PADDED;
 
 // Beyond the head they are zero, whatever the last ones are.
 fn key_share(place: u32, four: u32) -> vec4<f32> {
@@ -77,13 +77,12 @@ fn main(
     let seen = min(params.context, params.position + last_row / params.group + 1u);
     let last_key = select(params.context, seen, params.causal != 0u);
 #endif
-    var elements: array<f32, ELEMENTS>; // queries, then results
-    for (var e = 0u; e < ROWS * KEY_SIZE; e++) {
-        let row = e / KEY_SIZE;
-        let place = query_place(unit, min(first_row + row * WG + lane, last_row));
-        elements[row * PADDED + e % KEY_SIZE] = f32(queries[place + e % KEY_SIZE]) * params.scale;
-    }
 #unroll r < ROWS
+    var elements_$r: array<f32, PADDED>; // a query, then a result
+    let query_$r = query_place(unit, min(first_row + $ru * WG + lane, last_row));
+    for (var e = 0u; e < KEY_SIZE; e++) {
+        elements_$r[e] = f32(queries[query_$r + e]) * params.scale;
+    }
     let visible_$r = visible_to(unit, first_row + $ru * WG + lane);
 #if SOFTMAX == with_sinks
     var maximum_$r = sink_of(unit, first_row + $ru * WG + lane);
@@ -94,10 +93,10 @@ fn main(
 #endif
 #unroll j < SHARES
 #unroll l < SHARE_LANES
-    let place_$r_$j_$l = $ru * PADDED + ($ju * SHARE_LANES + $lu) * 4u;
+    let place_$r_$j_$l = ($ju * SHARE_LANES + $lu) * 4u;
     let query_$r_$j_$l = vec4<f32>(
-        elements[place_$r_$j_$l], elements[place_$r_$j_$l + 1u], elements[place_$r_$j_$l + 2u],
-        elements[place_$r_$j_$l + 3u],
+        elements_$r[place_$r_$j_$l], elements_$r[place_$r_$j_$l + 1u], elements_$r[place_$r_$j_$l + 2u],
+        elements_$r[place_$r_$j_$l + 3u],
     );
     var sum_$r_$j_$l = vec4<f32>();
 #endunroll
@@ -141,17 +140,18 @@ fn main(
     let unseen_$r = select(0.0, unseen_row(), exp_sum_$r == 0.0);
 #unroll j < SHARES
 #unroll l < SHARE_LANES
-    elements[place_$r_$j_$l] = fma(sum_$r_$j_$l.x, part_$r, unseen_$r);
-    elements[place_$r_$j_$l + 1u] = fma(sum_$r_$j_$l.y, part_$r, unseen_$r);
-    elements[place_$r_$j_$l + 2u] = fma(sum_$r_$j_$l.z, part_$r, unseen_$r);
-    elements[place_$r_$j_$l + 3u] = fma(sum_$r_$j_$l.w, part_$r, unseen_$r);
+    elements_$r[place_$r_$j_$l] = fma(sum_$r_$j_$l.x, part_$r, unseen_$r);
+    elements_$r[place_$r_$j_$l + 1u] = fma(sum_$r_$j_$l.y, part_$r, unseen_$r);
+    elements_$r[place_$r_$j_$l + 2u] = fma(sum_$r_$j_$l.z, part_$r, unseen_$r);
+    elements_$r[place_$r_$j_$l + 3u] = fma(sum_$r_$j_$l.w, part_$r, unseen_$r);
 #endunroll
 #endunroll
-#endunroll
-    for (var e = 0u; e < ROWS * VALUE_SIZE; e++) {
-        let row = first_row + e / VALUE_SIZE * WG + lane;
-        if (row <= last_row) {
-            out[out_place(unit, row) + e % VALUE_SIZE] = TOut(elements[e / VALUE_SIZE * PADDED + e % VALUE_SIZE]);
+    let row_$r = first_row + $ru * WG + lane;
+    if (row_$r <= last_row) {
+        let result_$r = out_place(unit, row_$r);
+        for (var e = 0u; e < VALUE_SIZE; e++) {
+            out[result_$r + e] = TOut(elements_$r[e]);
         }
     }
+#endunroll
 }
