@@ -30,7 +30,8 @@ test:
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
 test-all: test $(TIERS) test-matrices test-page test-web test-ray test-clients
 
-SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Unlike `make test`, they run kernels as LLVM optimizes them.
+SLOW = $(SOLO) GALLIVM_PERF= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
 PAGES := $(wildcard tests/serve/test_page_*.py) tests/cli/test_program_page.py
@@ -77,7 +78,7 @@ test-dawn-survival:
 
 # Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
 test-matrices: .venv/.test web/node_modules/webgpu web/dist/liveshape.zip
-	$(SOLO) sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
+	$(SOLO) GALLIVM_PERF= sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
 
 # The chat page and that of `inspect --html`, in Chromium.
 test-page: .venv/.page

@@ -29,6 +29,10 @@ _MANIFEST = Path(sys.prefix) / "share" / "liveshape" / _DRIVER / "driver.json"
 if _MANIFEST.is_file():
     os.environ.setdefault("VK_DRIVER_FILES", str(_MANIFEST))
 
+# For the same reason LLVM does not optimize what llvmpipe compiles; Mesa's own passes run as ever. The tiers of
+# `make test-all` and tests/device/test_drivers.py take kernels as users have them.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
+
 # Tests of one program share few kernels with the next; those of 4-bit layers take megabytes each on software adapters.
 # tests/graphs/conftest.py has more, tests/device/test_pipelines.py budgets of its own.
 pipelines.RECENT = 96

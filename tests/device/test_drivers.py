@@ -27,7 +27,7 @@ print(open_device().adapter.driver)
 
 
 def _child(code: str, **environment: str) -> str:
-    named = {name: value for name, value in os.environ.items() if not name.startswith("VK_")}
+    named = {name: value for name, value in os.environ.items() if not name.startswith(("VK_", "GALLIVM_"))}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=named | environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
