@@ -1,12 +1,11 @@
 """The operator library: one file per family, one generator per operator. Importing this package fills `OPS`."""
 
 from liveshape.ops import (
+    arithmetic,
     attention,
     batch_inputs,
-    binary,
     channels_last,
     compaction,
-    compare,
     composed,
     concatenation,
     control,
@@ -45,7 +44,6 @@ from liveshape.ops import (
     strided_attention,
     symint,
     training,
-    unary,
     views,
 )
 from liveshape.ops.registry import INTERNAL, OPS, Op, callable_by_files, defined_by, op
@@ -54,13 +52,12 @@ __all__ = [
     "INTERNAL",
     "OPS",
     "Op",
+    "arithmetic",
     "attention",
     "batch_inputs",
-    "binary",
     "callable_by_files",
     "channels_last",
     "compaction",
-    "compare",
     "composed",
     "concatenation",
     "control",
@@ -101,6 +98,5 @@ __all__ = [
     "strided_attention",
     "symint",
     "training",
-    "unary",
     "views",
 ]

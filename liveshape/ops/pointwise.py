@@ -191,14 +191,13 @@ def pointwise(
     return register
 
 
-ONE, TWO = {"x": LiveTensor}, {"a": LiveTensor, "b": LiveTensor}
-WITH_NUMBER = {"x": LiveTensor, "value": Number}
+ONE = {"x": LiveTensor}
 
 
 def direct(function: str, *names: str, given: Mapping[str, Any] = ONE, **traits: Any) -> None:
     """Register what is one function of the table, of the arguments that are `given`, in this order.
 
-    Example: `direct("hypot", *exported("hypot"), given=TWO)`.
+    Example: `direct("erf", *exported("erf"))`.
     """
 
     def define(e: Build, *arguments: Any) -> Term:
