@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 from liveshape.errors import PlanError
 from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels.function_library import definitions, needed
-from liveshape.kernels.kernel import Binding, Kernel, with_fields
+from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
@@ -123,19 +124,16 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     if not kernel.composable or out.name != "out" or not out.writes:
         raise PlanError(f"kernel {kernel.name} takes no epilogue: it does not say that it is composable")
     epilogue = Epilogue(expression, operands, half)
-    made = Kernel(f"{kernel.name} + {named(expression)}", {})
-    made.epilogue, made.prologue = epilogue, kernel.prologue
     more = [Binding(name, True, alias, out.vector) for name, alias in kept_bindings(expression)]
     more += [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
-    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
-    attributes |= with_fields(kernel, epilogue.fields())
-    # Vectors of two have no setter.
-    attributes["live"] = {word: tuple(each for each in values if each != 2) for word, values in kernel.live.items()}
+    attributes: dict[str, Any] = {}
     if _EARLY in kernel.constants and operands.dtypes and is_light(expression):
         attributes["constants"] = {**kernel.constants, _EARLY: ("bool", "true")}
-    attributes["bindings"] = (Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more)
-    vars(made).update(attributes, name=made.file, computed=out.element)
-    return made
+    return kernel.derived(
+        f"{kernel.name} + {named(expression)}", epilogue.fields(), live=kernel.but_pairs, epilogue=epilogue,
+        prologue=kernel.prologue, computed=out.element,
+        bindings=(Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more), **attributes,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -147,10 +145,7 @@ def gated(kernel: Kernel, expression: Expression) -> Kernel:
     lines, (result,) = statements(expression, ["gate_first", "gate_second"], "gate_", half=True)
     own = "\n".join([needed(lines), "fn gate_of(gate_first: vec4<f32>, gate_second: vec4<f32>) -> vec4<f32> {", *lines])
     text = _library_word().sub(lambda match: f"library_{match.group()}", f"{own}\nreturn {result};\n}}")
-    made = Kernel(f"{kernel.name} + {named(expression)}", {})
-    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
-    vars(made).update(attributes, name=made.file, text=(*kernel.text, f"\n{text}\n"))
-    return made
+    return kernel.derived(f"{kernel.name} + {named(expression)}", text=(*kernel.text, f"\n{text}\n"))
 
 
 @cache

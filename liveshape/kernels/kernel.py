@@ -159,11 +159,6 @@ class Kernel:
         """The bytes of Params."""
         return self.layout.pack(*self.flatten(values))
 
-    @staticmethod
-    def declared() -> frozenset[str]:
-        """The names of the attributes that its file declares."""
-        return _DECLARED
-
     @classmethod
     def load(cls, name: str, **choices: str) -> Kernel:
         """The kernel of `liveshape/kernels/wgsl/<name>.wgsl`, with what is said for its `#choice` lines.
@@ -178,6 +173,17 @@ class Kernel:
         kernel = cls(name, choices)
         vars(kernel).update(_declared(name, parse(name, source), choices))
         return kernel
+
+    def derived(self, name: str, fields: Iterable[tuple[str, str]] = (), **attributes: Any) -> Kernel:
+        """This kernel under another name, with more fields of Params, by name and type, and other attributes."""
+        made, same = Kernel(name, {}), {each: getattr(self, each) for each in _DECLARED}
+        vars(made).update(same | _with_fields(self, fields) | attributes, name=name)
+        return made
+
+    @property
+    def but_pairs(self) -> dict[str, tuple[int, ...]]:
+        """Its live constants, without vectors of two, for which there is no function that stores or loads one."""
+        return {word: tuple(each for each in values if each != 2) for word, values in self.live.items()}
 
     def __call__(
         self,
@@ -285,7 +291,7 @@ def _fields(kernel: str, body: str) -> dict[str, tuple[str, int]]:
     return fields
 
 
-def with_fields(kernel: Kernel, more: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def _with_fields(kernel: Kernel, more: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """The attributes of a kernel whose Params have more fields, by name and type."""
     body = "".join(f"{name}: {kind},\n" for name, kind in more)
     fields = kernel.fields | _fields(kernel.name, body)

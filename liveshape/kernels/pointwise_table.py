@@ -49,19 +49,8 @@ class Function:
 FUNCTIONS: dict[str, Function] = {}
 
 
-def _row(
-    name: str,
-    floats: str | None,
-    wholes: str | None,
-    meaning: Meaning,
-    *,
-    flags: bool = False,
-    conditions: tuple[int, ...] = (),
-    bound: Callable[..., float] | None = None,
-    complexes: str | None = None,
-    pairs: bool = False,
-) -> None:
-    FUNCTIONS[name] = Function(floats, wholes, meaning, flags, conditions, bound, complexes, pairs)
+def _row(name: str, floats: str | None, wholes: str | None, meaning: Meaning, **more: Any) -> None:
+    FUNCTIONS[name] = Function(floats, wholes, meaning, **more)
 
 
 def _same(a: float) -> float:

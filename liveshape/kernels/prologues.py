@@ -13,7 +13,7 @@ from functools import lru_cache
 from liveshape.errors import PlanError
 from liveshape.graph.expression import Expression
 from liveshape.kernels.composition import own_library, with_params
-from liveshape.kernels.kernel import Binding, Kernel, with_fields
+from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_text import number_fields, rounded, statements
@@ -68,12 +68,9 @@ def loading(kernel: Kernel, expression: Expression, operands: Operands, half: bo
         raise PlanError(f"kernel {kernel.name} takes no prologue: it does not say of what it is composable")
     loaded = kernel.bindings[places[kernel.loads]]
     prologue = Prologue(loaded, expression, operands, half)
-    made = Kernel(f"{kernel.name} of {named(expression)}", {})
-    made.prologue = prologue
     first, *more = [Binding(name, False, alias, loaded.vector) for name, alias in operands.bindings()]
-    attributes = {name: getattr(kernel, name) for name in Kernel.declared()}
-    attributes |= with_fields(kernel, prologue.fields())
-    attributes["live"] = {word: tuple(each for each in values if each != 2) for word, values in kernel.live.items()}
-    attributes["bindings"] = (*(first if each is loaded else each for each in kernel.bindings), *more)
-    vars(made).update(attributes, name=made.file)
-    return made
+    bindings = (*(first if each is loaded else each for each in kernel.bindings), *more)
+    return kernel.derived(
+        f"{kernel.name} of {named(expression)}", prologue.fields(), live=kernel.but_pairs, prologue=prologue,
+        bindings=bindings,
+    )  # fmt: skip

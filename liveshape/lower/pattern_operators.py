@@ -105,7 +105,6 @@ NEAREST = frozenset({"aten.upsample_nearest2d.vec", "aten::upsample_nearest2d.ve
     "liveshape.channels_last_nearest"
 }
 WITH_CHANNELS_LAST = frozenset(entry.traits.channels_last for entry in OPS.values()) - {""}
-CONCATENATIONS = spelled("cat")
 MEANS = frozenset({"aten.mean.dim", "aten::mean.out"})
 # Attention
 SOFTMAXES = spelled("_softmax")

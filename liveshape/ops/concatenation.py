@@ -10,7 +10,7 @@ from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.copies import as_dtype, copy_strided, copy_values
+from liveshape.ops.copies import Place, as_dtype, copy_strided, copy_values
 from liveshape.ops.moved_rows import concatenated, select_scattered
 from liveshape.ops.registry import Tensors, exported, op
 from liveshape.ops.row_rules import but_dims, row_wise
@@ -69,31 +69,30 @@ def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
 def slice_scatter(
     x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
-    part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
     first, count = slice_bounds(start, end, step, x.shape[axis])
-    region = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    if source.shape != region:
-        raise ShapeError(f"{source.shape} is written to a slice of shape {region}")
     strides = strides_of(x.shape)
     steps = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
-    out.shape = x.shape
-    yield from copy_values(x, out)
-    yield from copy_strided(part, out, region, (0, strides_of(region)), (first * strides[axis], steps))
+    region = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    yield from _scattered(x, source, out, "slice", region, (first * strides[axis], steps))
 
 
 @op(*exported("select_scatter"), rows=select_scattered)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
-    part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
-    region = without(x.shape, axis)
-    if source.shape != region:
-        raise ShapeError(f"{source.shape} is written to a selection of shape {region}")
     strides = strides_of(x.shape)
     target = index_in(index, x.shape[axis]) * strides[axis], without(strides, axis)
+    yield from _scattered(x, source, out, "selection", without(x.shape, axis), target)
+
+
+def _scattered(x: LiveTensor, source: LiveTensor, out: LiveTensor, part: str, region: Shape, target: Place) -> Steps:
+    """out = x with what is given in a part of it."""
+    given = yield from as_dtype(source, out.dtype)
+    if source.shape != region:
+        raise ShapeError(f"{source.shape} is written to a {part} of shape {region}")
     out.shape = x.shape
     yield from copy_values(x, out)
-    yield from copy_strided(part, out, region, (0, strides_of(region)), target)
+    yield from copy_strided(given, out, region, (0, strides_of(region)), target)
 
 
 @op(*exported("copy"), rows=row_wise("x", "source", tail=0))
