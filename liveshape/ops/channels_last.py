@@ -39,9 +39,9 @@ POOL_AVERAGE = Kernel.load("image/pool_pixels")
 POOL_MAX = Kernel.load("image/pool_pixels", POOL="maximum")
 ENLARGE = Kernel.load("image/enlarge_pixels")
 PATCHES = Kernel.load("image/patches")
-PIXEL_SUMS = Kernel.load("normalization/pixel_sums")
 PIXEL_NORM = {
-    statistics: Kernel.load("normalization/pixel_norm", STATISTICS=statistics) for statistics in ("own", "parts")
+    statistics: Kernel.load("normalization/pixel_norm", STATISTICS=statistics)
+    for statistics in ("own", "parts", "found")
 }
 
 EIGHT = 8  # channels of a vector of halves
@@ -223,7 +223,7 @@ def group_norm(
     if sums is None or parts == 1:
         yield PIXEL_NORM["own"](out, *read, **norm)
         return
-    yield PIXEL_SUMS(sums, x, **shares)
+    yield PIXEL_NORM["found"](sums, x, **shares)
     yield PIXEL_NORM["parts"](out, *read, sums, **norm)
 
 

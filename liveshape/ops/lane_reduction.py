@@ -7,7 +7,7 @@ four costs little more than one element. Where they are many, so go those whose 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from liveshape.graph import Limits, Shape
@@ -16,8 +16,8 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import Number, Tensors
-from liveshape.ops.shapes import MAX_RANK, ceil_div, merge_dims, strides_of
-from liveshape.ops.stages import thread_elements
+from liveshape.ops.shapes import ceil_div
+from liveshape.ops.stages import merged, thread_elements, walk_of
 
 NEIGHBOURS, WIDTHS = ("elements", "units"), {4: "four", 1: "one"}
 LANE_REDUCE = {
@@ -67,25 +67,9 @@ def lane_layout(shape: Shape, axes: list[int]) -> LaneLayout:
     elif kept_sizes:
         kept_sizes = (*kept_sizes[:-1], kept_sizes[-1] // width)
     run, step = (sizes[-1], strides[-1]) if sizes else (1, 1)
-    padding = (0,) * (MAX_RANK - len(kept_sizes))
-    walk = {
-        "length": length,
-        "run": run,
-        "step": step,
-        "kept_rank": len(kept_sizes),
-        "reduced_rank": len(sizes[:-1]),
-        "sizes": kept_sizes + padding + sizes[:-1],
-        "strides": kept_strides + padding + strides[:-1],
-    }
+    walk = walk_of((kept_sizes, kept_strides), (sizes[:-1], strides[:-1]))
+    walk |= {"length": length, "run": run, "step": step}
     return LaneLayout(units, length, inner, width, walk)
-
-
-def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:
-    """Sizes and strides of some axes, in the order of memory, neighbours merged."""
-    axes = sorted(axes)
-    strides = strides_of(shape)
-    sizes, (steps,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
-    return sizes, steps
 
 
 def lane_partials(shape: Shape, axes: list[int], dtype: str, limits: Limits) -> Generator[Scratch, Any, Tensors]:

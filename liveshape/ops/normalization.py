@@ -226,6 +226,7 @@ register_first_alone("aten.native_group_norm.default", loads="x", load_times=2)
 @op(
     "aten._native_batch_norm_legit_no_training.default",
     "aten::_native_batch_norm_legit_no_training.out",
+    schema="x weight bias mean variance momentum eps out",
     rows=by_channel,
     first_alone="liveshape.batch_norm",
 )
@@ -235,12 +236,17 @@ def batch_norm_no_training(
     bias: LiveTensor | None,
     mean: LiveTensor,
     variance: LiveTensor,
-    momentum: float,
     eps: float,
     out: Tensors,
 ) -> Steps:
     """The two saved statistics are empty: nothing was measured."""
-    yield from _by_channel(x, weight, bias, mean, variance, eps, out[0])
+    channels = x.shape[1]
+    check_affine((channels,), weight, bias, mean, variance)
+    out[0].shape = x.shape
+    centre, spread = Viewed(mean, (channels, 1)), Viewed(variance, (channels, 1))
+    factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in (weight, bias))
+    image = Viewed(x, (x.shape[0], channels, prod(x.shape[2:])))
+    yield from _normalized(image, centre, spread, factor, term, eps, out[0])
 
 
 register_first_alone("aten._native_batch_norm_legit_no_training.default")
@@ -261,7 +267,7 @@ def batch_norm_legit(
     """By what was measured before: ExecuTorch's own kernel has nothing else either."""
     if training:
         raise UnsupportedError("batch norm that updates its running statistics is not supported; export in eval mode")
-    yield from _by_channel(x, weight, bias, mean, variance, eps, out[0])
+    yield from batch_norm_no_training(x, weight, bias, mean, variance, eps, out)
 
 
 @op("aten._native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit.no_stats_out")
@@ -280,24 +286,6 @@ def batch_norm_no_stats(
     dims = (0, *range(2, x.rank))
     yield from reduce(MEAN, x, dims, False, mean)
     yield from var(x, dims, 0, False, variance)
-    yield from _by_channel(x, weight, bias, mean, variance, eps, result)
+    yield from batch_norm_no_training(x, weight, bias, mean, variance, eps, (result,))
     scale.shape = variance.shape
     yield from _save_scale(variance, eps, scale)
-
-
-def _by_channel(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    mean: LiveTensor,
-    variance: LiveTensor,
-    eps: float,
-    out: LiveTensor,
-) -> Steps:
-    channels = x.shape[1]
-    check_affine((channels,), weight, bias, mean, variance)
-    out.shape = x.shape
-    centre, spread = Viewed(mean, (channels, 1)), Viewed(variance, (channels, 1))
-    factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in (weight, bias))
-    image = Viewed(x, (x.shape[0], channels, prod(x.shape[2:])))
-    yield from _normalized(image, centre, spread, factor, term, eps, out)

@@ -341,27 +341,21 @@ def _unit_threads(wanted: int) -> int:
     return unit_threads
 
 
-def tile_config(rows: int, columns: int, group: int, limits: Limits) -> dict[str, Any]:
-    """Tiles of 64 by 64, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them, and memory has them."""
-    least = 9 if limits.max_workgroup_bytes < WIDE_TILE_BYTES else 1
-    row_threads, row_vectors = _tile_threads(max(rows, least)), 1 if rows <= 32 else 2
-    groups = ceil_div(rows, 64) * ceil_div(columns, 512 // row_threads)
-    scaled = 4 if group % 4 == 0 else 1
-    tile = {"ROW_THREADS": row_threads, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4}
-    return {**tile, "SCALE_SPAN": scaled, "groups": groups}
-
-
-def int8_tile_config(rows: int, columns: int, large: bool) -> dict[str, Any]:
-    """Tiles of 128 by 128, of 64 by 128, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
+def tile_config(rows: int, columns: int, group: int, int8: bool, large: bool, limits: Limits) -> dict[str, Any]:
+    """Tiles of 128 by 128, 64 by 64 (int8 128), 32 by 64, 16 by 128 or 8 by 256, as rows need and memory has them."""
     if large:
+        groups = {"groups": ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)}
         tile = {"ROW_THREADS": 16, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "BUFFERS": 2, "WG": LARGE_TILE_THREADS}
-        return tile | large_tile_config(rows, columns)
-    if rows <= 32:
-        down, groups = _tile_threads(rows), ceil_div(columns, 512 // _tile_threads(rows))
-        # Two tiles of 8 by 256 are more than workgroup memory that every device has.
-        return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "BUFFERS": 1, "groups": groups}
-    groups = ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS)
-    return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "BUFFERS": 2, "groups": groups}
+        return groups | tile if int8 else groups
+    least = 9 if not int8 and limits.max_workgroup_bytes < WIDE_TILE_BYTES else 1
+    down, tall = _tile_threads(max(rows, least)), rows > 32
+    if not int8:
+        groups = {"groups": ceil_div(rows, 64) * ceil_div(columns, 512 // down)}
+        tile = {"ROW_THREADS": down, "ROW_VEC4S": 1 + tall, "TILE_DEPTH": 4}
+        return groups | tile | {"SCALE_SPAN": 4 if group % 4 == 0 else 1}
+    # Two tiles of 8 by 256 are more than workgroup memory that every device has.
+    groups = {"groups": ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS if tall else 512 // down)}
+    return groups | {"ROW_THREADS": down, "ROW_VEC4S": 1 + tall, "COLUMN_VEC4S": 1 + tall, "BUFFERS": 1 + tall}
 
 
 def _tile_threads(rows: int) -> int:
@@ -461,8 +455,3 @@ def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> in
             _, splits = matrix_tile_config(min(each, rows), columns, depth, packed, limits)
             most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
     return most
-
-
-def large_tile_config(rows: int, columns: int) -> dict[str, Any]:
-    """Tiles of 128 by 128."""
-    return {"groups": ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)}

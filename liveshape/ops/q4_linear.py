@@ -34,11 +34,9 @@ from liveshape.ops.q4_heuristics import (
     half_weight_config,
     int8_few_rows_config,
     int8_gemv_config,
-    int8_tile_config,
     is_few,
     is_gemv,
     is_large,
-    large_tile_config,
     matrix_sums_bound,
     matrix_tile_config,
     partial_sums_bound,
@@ -362,12 +360,8 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     rows, columns, depth = product.sizes()
     layer, limits = product.layer, product.limits
     large = is_large(rows, depth, layer["GROUP"], limits)
-    if int8:
-        name, tiles = "int8_tiles", int8_tile_config(rows, columns, large)
-    elif large:
-        name, tiles = "large_tiles", large_tile_config(rows, columns)
-    else:
-        name, tiles = "tiles", tile_config(rows, columns, layer["GROUP"], limits)
+    name = "int8_tiles" if int8 else "large_tiles" if large else "tiles"
+    tiles = tile_config(rows, columns, layer["GROUP"], int8, large, limits)
     splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:
         yield product.dispatch(name, **product.loads(int8), **tiles)

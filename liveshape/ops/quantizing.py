@@ -17,7 +17,8 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.pointwise import Build, Steps, Term, Viewed, evaluate, pointwise
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
-from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
+from liveshape.ops.shapes import axis_of, ceil_div, merge_dims, strides_of
+from liveshape.ops.stages import walk_of_units
 
 CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
 CHOOSING_ELEMENTS = 8  # vectors of a block for each turn of a thread of a workgroup, where that is small
@@ -310,21 +311,15 @@ def _choose(
         inner = (*inner[:-1], inner[-1] // 4)
         inner_steps = (*(step // 4 for step in inner_steps[:-1]), 1)
         outer_steps = tuple(step // 4 for step in outer_steps)
-    units, count = prod(outer), prod(inner)
-    rows = 4 if packed or units >= 4 else 1
-    padding = (0,) * (MAX_RANK - len(outer))
+    walk = walk_of_units((outer, outer_steps), (inner, inner_steps))
+    rows = 4 if packed or walk["units"] >= 4 else 1
     kernel = CHOOSE_QPARAMS if packed else CHOOSE_QPARAMS_EACH
     return kernel(
-        scale, zero_point, x, units=units, count=count, kept_rank=len(outer), reduced_rank=len(inner), low=low,
-        high=high, eps=eps, middle=_toward_zero(high + low + 1), sizes=outer + padding + inner,
-        strides=outer_steps + padding + inner_steps, MAPPING=mapping, ROWS=rows, UNIT_THREADS=ALL, VEC=vector,
-        groups=ceil_div(units, rows), turns=count // CHOOSING_ELEMENTS,
+        scale, zero_point, x, **walk, low=low, high=high, eps=eps, middle=int((high + low + 1) / 2), MAPPING=mapping,
+        ROWS=rows, UNIT_THREADS=ALL, VEC=vector, groups=ceil_div(walk["units"], rows),
+        turns=walk["count"] // CHOOSING_ELEMENTS,
     )  # fmt: skip
 
 
 def _only(row: Shape, kept: tuple[bool, ...], wanted: bool) -> Shape:
     return tuple(number for number, keep in zip(row, kept, strict=True) if keep == wanted)
-
-
-def _toward_zero(doubled: Number) -> int:
-    return int(doubled / 2)

@@ -11,11 +11,20 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.lane_reduction import lane_partials, lane_reduce, merged
+from liveshape.ops.lane_reduction import lane_partials, lane_reduce
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
-from liveshape.ops.shapes import MAX_RANK, axis_of
-from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads, stacked
+from liveshape.ops.shapes import axis_of
+from liveshape.ops.stages import (
+    Units,
+    is_long,
+    merged,
+    partial_results,
+    partials_of,
+    reduction_threads,
+    stacked,
+    walk_of_units,
+)
 
 REDUCE = Kernel.load("reduction/reduce")
 REDUCE_PAIRS = Kernel.load("reduction/reduce", ELEMENTS="complex")
@@ -80,19 +89,9 @@ def _bound(x: LiveTensor, dims: Ints | None) -> Units:
 def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
-    kept_sizes, kept_strides = merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
-    sizes, strides = merged(shape, axes)
-    units = Units(prod(kept_sizes), prod(sizes), strides[-1:] == (1,))
-    padding = (0,) * (MAX_RANK - len(kept_sizes))
-    walk = {
-        "units": units.number,
-        "count": units.length,
-        "kept_rank": len(kept_sizes),
-        "reduced_rank": len(sizes),
-        "sizes": kept_sizes + padding + sizes,
-        "strides": kept_strides + padding + strides,
-    }
-    return ReductionLayout(units, walk)
+    kept, reduced = merged(shape, [axis for axis in range(len(shape)) if axis not in axes]), merged(shape, axes)
+    walk = walk_of_units(kept, reduced)
+    return ReductionLayout(Units(walk["units"], walk["count"], reduced[1][-1:] == (1,)), walk)
 
 
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
@@ -101,14 +100,23 @@ def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: Live
     axes = _axes(x, dims)
     apart = not limits.has_many_threads or x.rank - 1 not in axes  # neighbours in memory are units
     if apart and not is_complex(x.dtype):
-        partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
-        _set_shapes(x, dims, keepdim, out)
-        divisor = prod(x.shape[axis] for axis in axes)
-        yield from lane_reduce((SUM if code == MEAN else code, code), x, axes, out, partials, limits, divisor)
+        yield from _by_lanes(code, x, dims, keepdim, out, limits)
         return
     partials = yield from partials_of(_bound(x, dims), _total_dtype(x, out), limits)
     layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
     yield from _reduced(code, x, layout, out, partials, limits, layout.units.length)
+
+
+def _by_lanes(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, limits: Limits) -> Steps:
+    """By threads that do not meet; a mean is a sum until the last of them."""
+    axes = _axes(x, dims)
+    partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
+    _set_shapes(x, dims, keepdim, out)
+    length = prod(x.shape[axis] for axis in axes)
+    if code in (MAXIMUM, MINIMUM):
+        _check_not_empty(x, dims)
+    codes = (SUM if code == MEAN else code, code)
+    yield from lane_reduce(codes, x, axes, out, partials, limits, length, FLOATS=KINDS[x.dtype] == 0)
 
 
 def _total_dtype(x: LiveTensor, out: LiveTensor) -> str:
@@ -186,7 +194,7 @@ def _extremum(
     outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
     limits: Limits = yield GetLimits()
     if values is not None and indices is None and not limits.has_many_threads:
-        yield from _extreme_value(x, dims, keepdim, values, MINIMUM if least else MAXIMUM, limits)
+        yield from _by_lanes(MINIMUM if least else MAXIMUM, x, dims, keepdim, values, limits)
         return
     partials = yield from partials_of(_bound(x, dims), "int32", limits, lanes=2)
     layout = _layout(x, dims, keepdim, *(out for out, _ in outputs))
@@ -207,17 +215,6 @@ def _extremum(
     threads = reduction_threads(units, limits)
     for out, index in outputs:
         yield EXTREMUM_OF_KEYS(out, keys, x, **layout.walk | threads, keys=units.length, INDEX=index)
-
-
-def _extreme_value(
-    x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, code: int, limits: Limits
-) -> Steps:
-    """By threads that do not meet, which need no indices."""
-    axes = _axes(x, dims)
-    partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
-    _set_shapes(x, dims, keepdim, out)
-    _check_not_empty(x, dims)
-    yield from lane_reduce((code, code), x, axes, out, partials, limits, 1, FLOATS=KINDS[x.dtype] == 0)
 
 
 def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:

@@ -21,8 +21,8 @@ SOFTMAX = Kernel.load("reduction/softmax")
 LANE_SOFTMAX = {4: Kernel.load("reduction/lane_softmax"), 1: Kernel.load("reduction/lane_softmax", WIDTH="one")}
 LANE_TURNS = 4  # for a vector: it is read three times, and there are blocks
 MANY_ROWS, GROUP_ROWS = 256, 4  # from which on a workgroup has some: it costs as much as some hundred elements
-LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts")
-TOTAL_LOG_SUM_EXPS = Kernel.load("reduction/log_sum_exps", STAGE="parts", OF="partials")
+LOG_SUM_EXPS = Kernel.load("reduction/softmax", STAGE="parts")
+TOTAL_LOG_SUM_EXPS = Kernel.load("reduction/softmax", STAGE="parts", OF="partials")
 
 
 def totals_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, Tensors]:

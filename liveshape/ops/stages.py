@@ -6,14 +6,15 @@ rounding errors do not grow with the length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any, NamedTuple
 
-from liveshape.graph import Limits
+from liveshape.graph import Limits, Shape
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.shapes import ceil_div
+from liveshape.ops.shapes import MAX_RANK, ceil_div, merge_dims, strides_of
 
 MANY_UNITS = 16384  # that fill a device with a thread each
 ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/across_threads.wgsl
@@ -112,14 +113,30 @@ def partial_results(
     return source, units
 
 
+def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:
+    """Sizes and strides of some axes, in the order of memory, neighbours merged."""
+    axes = sorted(axes)
+    strides = strides_of(shape)
+    sizes, (steps,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
+    return sizes, steps
+
+
+def walk_of(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str, Any]:
+    """The params of reduction/reduced_walk.wgsl: sizes and strides of what is kept and of what is reduced.
+
+    >>> walk_of(((2,), (3,)), ((3,), (1,)))["sizes"]
+    (2, 0, 0, 0, 0, 0, 0, 0, 3)
+    """
+    padding = (0,) * (MAX_RANK - len(kept[0]))
+    sizes, strides = (first + padding + second for first, second in zip(kept, reduced, strict=True))
+    return {"kept_rank": len(kept[0]), "reduced_rank": len(reduced[0]), "sizes": sizes, "strides": strides}
+
+
+def walk_of_units(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str, Any]:
+    """The same, and how many units there are, of how many elements."""
+    return {"units": prod(kept[0]), "count": prod(reduced[0])} | walk_of(kept, reduced)
+
+
 def stacked(units: Units) -> dict[str, Any]:
-    """The layout of partial results, as reduction/reduced_walk.wgsl has it."""
-    padding = (0,) * 7
-    return {
-        "units": units.number,
-        "count": units.length,
-        "kept_rank": 1,
-        "reduced_rank": 1,
-        "sizes": (units.number, *padding, units.length, *padding),
-        "strides": (1, *padding, units.number, *padding),
-    }
+    """The layout of partial results: those of one part of all units lie side by side."""
+    return walk_of_units(((units.number,), (1,)), ((units.length,), (units.number,)))

@@ -26,9 +26,9 @@ const ROW_TILE: u32 = WORDS * ROW_PITCH; // before that of the columns
 const TILE: u32 = ROW_TILE + WORDS * COLUMN_PITCH;
 const FACTORS: u32 = COLUMNS + ROWS;
 const TERMS: u32 = select(1u, BUFFERS * FACTORS, MINIMA || GROUP == 16u);
-// What threads load: half of the words of four rows, a word or two of four columns, factors of four columns or rows.
-const FIRST_COLUMN_LOAD: u32 = ROWS * 2;
-const FIRST_FACTOR_LOAD: u32 = FIRST_COLUMN_LOAD + COLUMNS * 4;
+// What threads load: a word or two of four columns, half of the words of four rows, factors of four columns or rows.
+const FIRST_ROW_LOAD: u32 = COLUMNS * 4;
+const FIRST_FACTOR_LOAD: u32 = FIRST_ROW_LOAD + ROWS * 2;
 const LOADS: u32 = (FIRST_FACTOR_LOAD + FACTORS + WG - 1) / WG; // of a thread
 const HIGH_NIBBLES: vec4<u32> = vec4<u32>(0xf0f0f0f0u);
 const SIGNS: vec4<u32> = vec4<u32>(0x80808080u);
@@ -104,21 +104,21 @@ fn scale_of(column: u32, group: u32) -> vec4<f32> {
 
 fn fetch(load: u32, first_row: u32, first_column: u32, group: u32) -> Words {
     var next = Words();
-    if (load < FIRST_COLUMN_LOAD) {
-        next = words_of_rows(first_row + load / 2u * 4u, group, load % 2u);
-    } else if (load < FIRST_FACTOR_LOAD) {
-        let place = load - FIRST_COLUMN_LOAD;
-        let column = first_column + place / 4u * 4u;
+    if (load < FIRST_ROW_LOAD) {
+        let column = first_column + load / 4u * 4u;
         if (BITS == 4u) {
-            next.a = words_of_columns(column, group, place % 4u);
+            next.a = words_of_columns(column, group, load % 4u);
         } else {
-            let half = group * 2u + place % 4u / 2u;
-            next.a = words_of_columns(column, half, place % 2u * 2u);
-            next.b = words_of_columns(column, half, place % 2u * 2u + 1u);
+            let half = group * 2u + load % 4u / 2u;
+            next.a = words_of_columns(column, half, load % 2u * 2u);
+            next.b = words_of_columns(column, half, load % 2u * 2u + 1u);
         }
         if (ASYMMETRIC) {
             next.c = bitcast<vec4<u32>>(scale_of(column, group));
         }
+    } else if (load < FIRST_FACTOR_LOAD) {
+        let own = load - FIRST_ROW_LOAD;
+        next = words_of_rows(first_row + own / 2u * 4u, group, own % 2u);
     } else if (load < FIRST_FACTOR_LOAD + COLUMNS) {
         let column = min(first_column + (load - FIRST_FACTOR_LOAD) * 4u, params.columns - 1u);
         next.a = bitcast<vec4<u32>>(scale_of(column, group));
@@ -164,17 +164,17 @@ fn odds_of(eights: Words) -> vec4<u32> {
 }
 
 fn stage(load: u32, next: Words, buffer: u32) {
-    if (load < FIRST_COLUMN_LOAD) {
-        let place = buffer * TILE + load % 2u * 4u * ROW_PITCH + load / 2u;
+    if (load < FIRST_ROW_LOAD) {
+        let place = buffer * TILE + ROW_TILE + load % 4u * COLUMN_PITCH + load / 4u;
+        tile[place] = evens_of(next);
+        tile[place + 4u * COLUMN_PITCH] = odds_of(next);
+    } else if (load < FIRST_FACTOR_LOAD) {
+        let own = load - FIRST_ROW_LOAD;
+        let place = buffer * TILE + own % 2u * 4u * ROW_PITCH + own / 2u;
         tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
         tile[place + ROW_PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
         tile[place + 2u * ROW_PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
         tile[place + 3u * ROW_PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
-    } else if (load < FIRST_FACTOR_LOAD) {
-        let own = load - FIRST_COLUMN_LOAD;
-        let place = buffer * TILE + ROW_TILE + own % 4u * COLUMN_PITCH + own / 4u;
-        tile[place] = evens_of(next);
-        tile[place + 4u * COLUMN_PITCH] = odds_of(next);
     } else if (load < FIRST_FACTOR_LOAD + FACTORS) {
         factors[buffer * FACTORS + load - FIRST_FACTOR_LOAD] = bitcast<vec4<f32>>(next.a);
         if (TERMS > 1u) {
@@ -353,9 +353,8 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
     }
     if (ASYMMETRIC) {
         for (var i = 0u; i < LOADS; i++) {
-            let load = thread + i * WG;
-            if (load >= FIRST_COLUMN_LOAD && load < FIRST_FACTOR_LOAD) {
-                tile[load - FIRST_COLUMN_LOAD] = bitcast<vec4<u32>>(totals[i]);
+            if (thread + i * WG < FIRST_ROW_LOAD) {
+                tile[thread + i * WG] = bitcast<vec4<u32>>(totals[i]);
             }
         }
         workgroupBarrier();

@@ -1,10 +1,6 @@
-// Affine quantization: how many steps a value is from the zero point, halves to even. Where the zero
-// point is added first (ZERO_FIRST) it decides which one is even.
-override ZERO_FIRST: bool = false;
-
+// Affine quantization: how many steps a value is from the zero point, halves to even.
 fn in_steps(value: f32, inverse: f32, zero: f32, low: f32, high: f32) -> f32 {
-    let steps = select(round(value * inverse) + zero, round(value * inverse + zero), ZERO_FIRST);
-    return clamp(steps, low, high);
+    return clamp(round(value * inverse) + zero, low, high);
 }
 
 fn is_number(value: f32) -> bool {

@@ -58,14 +58,6 @@ fn main(
 }
 #else
 #include reduction/log_sum_exp
-#include reduction/across_threads
-#include reduction/parts
-
-fn element(at: u32) -> Total {
-    return Total(f32(x[at]), 1.0);
-}
-
-#include reduction/row_totals
 
 @compute @workgroup_size(WG)
 fn main(
