@@ -28,7 +28,10 @@ def evaluated(library: Any, expression: Expression, operands: Sequence[Any], num
     >>> evaluated(NUMPY_FUNCTIONS, negative, [np.array([1.5])], [])
     [array([-1.5], dtype=float32)]
     """
-    values = [*operands, *numbers]
+    values = list(operands)
+    for kind, number in zip(expression.numbers, numbers, strict=True):
+        # Rounded as tensors are, in torch, too: of the ties of a quantized sum the last bit of a scale decides.
+        values.append(library.kept((library.wholes if is_whole(kind) else library.floats)(number), kind))
     for call in expression.calls:
         function = FUNCTIONS[call.function]
         whole = function.of_wholes([is_whole(expression.dtype_of(place)) for place in call.arguments], call.dtype)
