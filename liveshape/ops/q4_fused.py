@@ -132,9 +132,25 @@ def residual_linear_q4gsw(
     bias: LiveTensor | None,
     residual: LiveTensor,
     out: LiveTensor,
+    *,
+    deferred: tuple[LiveTensor, LiveTensor] | None = None,
 ) -> Steps:
     """residual + x @ weight.T + bias in one epilogue; where live shapes differ, a linear and a broadcasting add."""
-    yield from _residual_product(x, weight, scales, group_size, bias, residual, out)
+    given = (x, weight, scales, group_size, bias)
+    product: LiveTensor = yield Scratch(out.dtype, out.max_shape)
+    shape = (*x.shape[:-1], weight.shape[0])
+    if residual.shape != shape:
+        yield from linear_q4gsw(*given, product)
+        yield from apply("add", residual, product, out=out)
+        return
+    out.shape = shape
+    limits: Limits = yield GetLimits()
+    if deferred is not None and defers_norm(prod(x.shape[:-1]), limits):
+        norm_weight, quantized = deferred
+        outs = (residual, norm_weight, out, quantized)
+        yield from q4_product(*given, outs, RESIDUAL_QUANTIZED, quantized_units=RESIDUAL_UNITS)
+    else:
+        yield from q4_product(*given, (residual, out), RESIDUAL)
 
 
 @op(
@@ -160,34 +176,9 @@ def residual_quantized_linear_q4gsw(
     factor of the whole row does not change its codes.
     """
     total, quantized = outputs
-    yield from _residual_product(x, weight, scales, group_size, bias, residual, total, (norm_weight, quantized))
+    deferred = (norm_weight, quantized)
+    yield from residual_linear_q4gsw(x, weight, scales, group_size, bias, residual, total, deferred=deferred)
     quantized.shape = quantized_shape(total.shape)
-
-
-def _residual_product(
-    x: LiveTensor,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group: int,
-    bias: LiveTensor | None,
-    residual: LiveTensor,
-    out: LiveTensor,
-    deferred_norm: tuple[LiveTensor, LiveTensor] | None = None,
-) -> Steps:
-    product: LiveTensor = yield Scratch(out.dtype, out.max_shape)
-    shape = (*x.shape[:-1], weight.shape[0])
-    if residual.shape != shape:
-        yield from linear_q4gsw(x, weight, scales, group, bias, product)
-        yield from apply("add", residual, product, out=out)
-        return
-    out.shape = shape
-    limits: Limits = yield GetLimits()
-    if deferred_norm is not None and defers_norm(prod(x.shape[:-1]), limits):
-        norm_weight, quantized = deferred_norm
-        outs = (residual, norm_weight, out, quantized)
-        yield from q4_product(x, weight, scales, group, bias, outs, RESIDUAL_QUANTIZED, quantized_units=RESIDUAL_UNITS)
-    else:
-        yield from q4_product(x, weight, scales, group, bias, (residual, out), RESIDUAL)
 
 
 def _rotated(node: Node, carried: Carried) -> Carried | None:

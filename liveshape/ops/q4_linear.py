@@ -184,9 +184,7 @@ def q4_product(
         halved = yield from _halved(max_rows, columns, depth)
         room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
-    scale_stride = 0 if high_first else prod(scales.shape[1:])
-    _check(depth, x, weight, scales, group, scale_stride, bias, epilogue.get("FIRST_COLUMN", 0))
-    layer = _layer(weight, scales, bias, rows, depth, group, scale_stride, high_first)
+    layer = _layer(x, weight, scales, group, bias, depth, epilogue.get("FIRST_COLUMN", 0), high_first)
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     terms = bias if norm is None or norm.terms is None or halved is not None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
@@ -251,19 +249,36 @@ def qkv_product(
 
 
 def _layer(
+    x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
-    bias: LiveTensor | None,
-    rows: int,
-    depth: int,
     group: int,
-    scale_stride: int,
+    bias: LiveTensor | None,
+    depth: int,
+    first_column: int,
     high_first: bool,
 ) -> dict[str, Any]:
-    """The Params and constants of q4/layer.wgsl."""
+    """The Params and constants of q4/layer.wgsl; kernels trust them: nothing else keeps them inside the tensors."""
+    nibbles, minima = weight.rank == NIBBLES_RANK, scales.rank == WITH_MINIMA_RANK
     columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
+    scale_stride = 0 if high_first else prod(scales.shape[1:])
+    if column_bytes * (2 if nibbles else 1) < depth:
+        raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
+    if not nibbles and x.dtype == ASYMMETRIC_UINT8:
+        raise ShapeError(f"rows with a zero point need a weight of nibbles, {weight.shape} is of bytes")
+    if group < 1 or depth % group:
+        raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
+    groups = depth // group
+    if minima and scales.shape[1] != 2:
+        raise ShapeError(f"scales {scales.shape} with minima must be [groups, 2, columns]")
+    width = scales.shape[-1] if minima else scale_stride
+    needed = (groups - 1) * scale_stride + (width if minima else 0) + columns
+    if scales.numel < needed or ((minima or groups > 1) and width < columns):
+        raise ShapeError(f"scales {scales.shape} are too few for {groups} groups of {columns} columns")
+    if bias is not None and bias.numel < first_column + columns:
+        raise ShapeError(f"a bias of {bias.shape} is too short for {first_column + columns} columns")
     return {
-        "rows": rows,
+        "rows": prod(x.shape[:-1]),
         "columns": columns,
         "depth": depth,
         "column_bytes": column_bytes,
@@ -272,8 +287,8 @@ def _layer(
         "splits": 1,
         "HIGH_FIRST": high_first,
         "SCALES_ALIGNED": high_first or scales.shape[-1] % 4 == 0,
-        "BITS": 4 if weight.rank == NIBBLES_RANK else 8,
-        "MINIMA": scales.rank == WITH_MINIMA_RANK,
+        "BITS": 4 if nibbles else 8,
+        "MINIMA": minima,
         "BIAS": bias is not None,
         # As large as can be where it is the depth, so that one variant of the kernel serves every depth.
         "GROUP": ONE_GROUP if group == depth else group,
@@ -424,33 +439,3 @@ def _half_rows(product: Q4Product, out: LiveTensor) -> Dispatch:
     if norm is None or norm.weight is None:
         return HALF_ROWS(out, product.x, **sizes)
     return NORMED_HALF_ROWS(out, product.x, norm.weight, **sizes, eps=norm.eps)
-
-
-def _check(
-    depth: int,
-    x: LiveTensor,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group: int,
-    scale_stride: int,
-    bias: LiveTensor | None,
-    first_column: int,
-) -> None:
-    """The kernels trust these sizes: nothing else keeps them inside the tensors."""
-    nibbles, minima = weight.rank == NIBBLES_RANK, scales.rank == WITH_MINIMA_RANK
-    columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
-    if column_bytes * (2 if nibbles else 1) < depth:
-        raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
-    if not nibbles and x.dtype == ASYMMETRIC_UINT8:
-        raise ShapeError(f"rows with a zero point need a weight of nibbles, {weight.shape} is of bytes")
-    if group < 1 or depth % group:
-        raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
-    groups = depth // group
-    if minima and scales.shape[1] != 2:
-        raise ShapeError(f"scales {scales.shape} with minima must be [groups, 2, columns]")
-    width = scales.shape[-1] if minima else scale_stride
-    needed = (groups - 1) * scale_stride + (width if minima else 0) + columns
-    if scales.numel < needed or ((minima or groups > 1) and width < columns):
-        raise ShapeError(f"scales {scales.shape} are too few for {groups} groups of {columns} columns")
-    if bias is not None and bias.numel < first_column + columns:
-        raise ShapeError(f"a bias of {bias.shape} is too short for {first_column + columns} columns")
