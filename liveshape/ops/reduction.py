@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits, Shape
@@ -41,15 +41,7 @@ KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "i
 Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
 
 
-class ReductionLayout(NamedTuple):
-    """A reduction at sizes of its input: its units, and the params that say where their elements lie."""
-
-    units: Units
-    walk: dict[str, Any]
-
-    def params(self, limits: Limits) -> dict[str, Any]:
-        """All that one dispatch takes."""
-        return self.walk | reduction_threads(self.units, limits)
+Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
 
 
 def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
@@ -58,9 +50,7 @@ def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
     return axes if x.rank else []
 
 
-def _layout(
-    x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
-) -> ReductionLayout:
+def _layout(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> Layout:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
     return _layout_of(x.dtype, x.shape, _set_shapes(x, dims, keepdim, *outputs, pairs=pairs))
 
@@ -83,15 +73,15 @@ def _set_shapes(
 
 def _bound(x: LiveTensor, dims: Ints | None) -> Units:
     """The units of the largest input."""
-    return _layout_of(x.dtype, x.max_shape, _axes(x, dims)).units
+    return _layout_of(x.dtype, x.max_shape, _axes(x, dims))[0]
 
 
-def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> ReductionLayout:
+def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
     kept, reduced = merged(shape, [axis for axis in range(len(shape)) if axis not in axes]), merged(shape, axes)
     walk = walk_of_units(kept, reduced)
-    return ReductionLayout(Units(walk["units"], walk["count"], reduced[1][-1:] == (1,)), walk)
+    return Units(walk["units"], walk["count"], reduced[1][-1:] == (1,)), walk
 
 
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
@@ -104,7 +94,7 @@ def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: Live
         return
     partials = yield from partials_of(_bound(x, dims), _total_dtype(x, out), limits)
     layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
-    yield from _reduced(code, x, layout, out, partials, limits, layout.units.length)
+    yield from _reduced(code, x, layout, out, partials, limits, layout[0].length)
 
 
 def _by_lanes(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, limits: Limits) -> Steps:
@@ -127,7 +117,7 @@ def _total_dtype(x: LiveTensor, out: LiveTensor) -> str:
 def _reduced(
     code: int,
     x: LiveTensor,
-    layout: ReductionLayout,
+    layout: Layout,
     out: LiveTensor,
     partials: Tensors,
     limits: Limits,
@@ -135,30 +125,26 @@ def _reduced(
     means: LiveTensor | None = None,
 ) -> Steps:
     """In stages where units are long: a mean is a sum until the last; given means, of the squares around them."""
+    units, walk = layout
     whole = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
-    if not is_long(layout.units, limits) and means is None:
-        yield whole(out, x, **layout.params(limits), divisor=divisor, OP=code)
+    if not is_long(units, limits) and means is None:
+        yield whole(out, x, **walk, **reduction_threads(units, limits), divisor=divisor, OP=code)
         return
     stage = {"divisor": 1, "OP": SUM if code == MEAN else code}
 
     def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
         if means is not None:
-            return SQUARE_PARTS(target, x, means, **layout.walk | parts, **stage)
-        return (REDUCE_PAIR_PARTS if is_complex(x.dtype) else REDUCE_PARTS)(target, x, **layout.walk | parts, **stage)
+            return SQUARE_PARTS(target, x, means, **walk | parts, **stage)
+        return (REDUCE_PAIR_PARTS if is_complex(x.dtype) else REDUCE_PARTS)(target, x, **walk | parts, **stage)
 
-    def again(target: LiveTensor, source: LiveTensor, units: Units, parts: dict[str, Any]) -> Dispatch:
-        return REDUCE_PARTS(target, source, **stacked(units) | parts, **stage)
+    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
+        return REDUCE_PARTS(target, source, **stacked(left) | parts, **stage)
 
-    totals, units = yield from partial_results(layout.units, partials, limits, first, again)
+    totals, units = yield from partial_results(units, partials, limits, first, again)
     yield whole(out, totals, **stacked(units), **reduction_threads(units, limits), divisor=divisor, OP=code)
 
 
-class Statistics(NamedTuple):
-    """Scratch for the means and variances of long rows."""
-
-    partials: Tensors
-    means: LiveTensor
-    variances: LiveTensor
+Statistics = tuple[Tensors, LiveTensor, LiveTensor]  # scratch for partial results, means and variances of long rows
 
 
 def row_statistics(bound: Units, limits: Limits) -> Generator[Scratch, Any, Statistics | None]:
@@ -166,9 +152,9 @@ def row_statistics(bound: Units, limits: Limits) -> Generator[Scratch, Any, Stat
     partials = yield from partials_of(bound, "float32", limits)
     if not partials:
         return None
-    return Statistics(
-        partials, (yield Scratch("float32", (bound.number,))), (yield Scratch("float32", (bound.number,)))
-    )
+    means: LiveTensor = yield Scratch("float32", (bound.number,))
+    variances: LiveTensor = yield Scratch("float32", (bound.number,))
+    return partials, means, variances
 
 
 def mean_and_variance(
@@ -197,24 +183,24 @@ def _extremum(
         yield from _by_lanes(MINIMUM if least else MAXIMUM, x, dims, keepdim, values, limits)
         return
     partials = yield from partials_of(_bound(x, dims), "int32", limits, lanes=2)
-    layout = _layout(x, dims, keepdim, *(out for out, _ in outputs))
+    units, walk = _layout(x, dims, keepdim, *(out for out, _ in outputs))
     _check_not_empty(x, dims)
     kind = {"MINIMUM": least, "KIND": KINDS[x.dtype]}
-    if not is_long(layout.units, limits):
+    if not is_long(units, limits):
         for out, index in outputs:
-            yield EXTREMUM(out, x, **layout.params(limits), **kind, INDEX=index)
+            yield EXTREMUM(out, x, **walk, **reduction_threads(units, limits), **kind, INDEX=index)
         return
 
     def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
-        return EXTREMUM_PARTS(target, x, **layout.walk | parts, **kind)
+        return EXTREMUM_PARTS(target, x, **walk | parts, **kind)
 
-    def again(target: LiveTensor, source: LiveTensor, units: Units, parts: dict[str, Any]) -> Dispatch:
-        return KEY_PARTS(target, source, **stacked(units) | parts, keys=units.length)
+    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
+        return KEY_PARTS(target, source, **stacked(left) | parts, keys=left.length)
 
-    keys, units = yield from partial_results(layout.units, partials, limits, first, again)
+    keys, units = yield from partial_results(units, partials, limits, first, again)
     threads = reduction_threads(units, limits)
     for out, index in outputs:
-        yield EXTREMUM_OF_KEYS(out, keys, x, **layout.walk | threads, keys=units.length, INDEX=index)
+        yield EXTREMUM_OF_KEYS(out, keys, x, **walk | threads, keys=units.length, INDEX=index)
 
 
 def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
@@ -282,14 +268,15 @@ def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
     scratch = yield from row_statistics(_bound(x, dim), limits)
-    layout = _layout(x, dim, keepdim, out)
-    over = layout.units.length - (1 if correction is None else correction)
+    layout = units, walk = _layout(x, dim, keepdim, out)
+    over = units.length - (1 if correction is None else correction)
     divisor = over if over > 0 else 0
-    if scratch is None or not is_long(layout.units, limits):
-        yield REDUCE(out, x, **layout.params(limits), divisor=divisor, OP=VARIANCE)
+    if scratch is None or not is_long(units, limits):
+        yield REDUCE(out, x, **walk, **reduction_threads(units, limits), divisor=divisor, OP=VARIANCE)
         return
-    yield from _reduced(MEAN, x, layout, scratch.means, scratch.partials, limits, layout.units.length)
-    yield from _reduced(MEAN, x, layout, out, scratch.partials, limits, divisor, scratch.means)
+    partials, means, _ = scratch
+    yield from _reduced(MEAN, x, layout, means, partials, limits, units.length)
+    yield from _reduced(MEAN, x, layout, out, partials, limits, divisor, means)
 
 
 @op("aten.var.dim", "aten::var.out", load_times=2, **_OVER_DIMS)

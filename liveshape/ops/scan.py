@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
@@ -16,23 +16,12 @@ from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of, ceil_div
 from liveshape.ops.stages import thread_elements
 
-
-class ScanKernels(NamedTuple):
-    """Running totals of all of a line; the totals of its parts; and those of a part, given what comes before it."""
-
-    whole: Kernel
-    totals: Kernel
-    carried: Kernel
-
-    @classmethod
-    def of(cls, values: str) -> ScanKernels:
-        """Example: `ScanKernels.of("pairs")`."""
-        return cls(
-            *(Kernel.load("reduction/cumsum", STAGES=stage, OF=values) for stage in ("none", "totals", "carried"))
-        )
-
-
-ELEMENTS, PAIRS = ScanKernels.of("elements"), ScanKernels.of("pairs")
+# Of elements, and of pairs, which totals of parts are: running totals of all of a line; totals of its parts; running
+# totals of a part, given what comes before it.
+ELEMENTS, PAIRS = (
+    tuple(Kernel.load("reduction/cumsum", STAGES=stage, OF=values) for stage in ("none", "totals", "carried"))
+    for values in ("elements", "pairs")
+)
 MAX_SPAN = 64  # elements of a part, each with a thread
 
 
@@ -78,18 +67,19 @@ def _levels(
     most: int,
     span: int,
     product: bool,
-    kernels: ScanKernels,
+    kernels: tuple[Kernel, ...],
 ) -> Iterator[Dispatch]:
     """out = the running totals of x; of long lines, those of the totals of their parts come first."""
+    whole, find_totals, carry = kernels
     values: dict[str, Any] = {"length": length, "inner": inner, "zero": 0, "PRODUCT": product}
     if length <= most:
         lines = outer * inner
-        yield kernels.whole(out, x, **values, count=lines, threads=lines if length else 0)
+        yield whole(out, x, **values, count=lines, threads=lines if length else 0)
         return
     totals, carries, *deeper = scratch
     parts = ceil_div(length, span)
     threads = outer * parts * inner
     values |= {"span": span, "parts": parts, "count": threads, "threads": threads}
-    yield kernels.totals(totals, x, **values)
+    yield find_totals(totals, x, **values)
     yield from _levels(totals, carries, outer, parts, inner, tuple(deeper), most, span, product, PAIRS)
-    yield kernels.carried(out, x, carries, **values)
+    yield carry(out, x, carries, **values)
