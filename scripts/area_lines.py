@@ -14,7 +14,7 @@ AREAS = {
     "pointwise": (
         r"kernels/(composition|function_library|pointwise_\w+|prologues|roofline)\.py|kernels/wgsl/(elementwise|complex)/"
         r"|graph/expression\.py|lower/(pointwise_fusion|prologue_fusion|fusion_costs|fusion|pattern|pattern_operators)\.py"
-        r"|ops/(pointwise|composed|loaded|arithmetic|binary|unary|compare|complexes|convert|creation|broadcasting|fused)\.py"
+        r"|ops/(pointwise|composed|loaded|pointwise_operators|binary|unary|compare|complexes|convert|creation|broadcasting|fused)\.py"
         r"|check/meanings/pointwise_\w+\.py|check/numpy_references/(elementwise|creation)_\w+\.py"
     ),
     "movement": (

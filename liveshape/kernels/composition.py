@@ -20,11 +20,10 @@ from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
-from liveshape.kernels.pointwise_text import number_fields, rounded, statements, vector_of
+from liveshape.kernels.pointwise_text import rounded, statements, vector_of
 from liveshape.kernels.split_bindings import use_segment_functions
 
 EPILOGUE = "epilogue_"
-NUMBER = f"{EPILOGUE}number_"
 RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
 _EARLY = "EARLY"  # of common/matrix_blocks.wgsl
 _SMALL = {"is_nan", "narrowed"}  # functions of the library
@@ -46,23 +45,18 @@ class Epilogue:
         """The dtype of what the kernel computes."""
         return self.expression.operands[0]
 
-    def fields(self) -> list[tuple[str, str]]:
-        """Name and type of what Params have for it."""
-        count = [(f"{EPILOGUE}count", "u32")] if self.operands.apart else []
-        return [*count, *number_fields(self.expression, NUMBER), *self.operands.fields()]
-
     def applied(self, text: str, element: str, width: int) -> str:
         """The text of a kernel whose stores go through it; `element` is what the kernel stores, so many at a time."""
         early = width == 4 and _AHEAD.search(text) is not None and bool(self.operands.dtypes)
         setter = self._setter(element, width, early)
-        text = use_segment_functions(with_params(text, self.fields()), "out")
+        text = use_segment_functions(with_params(text, self.operands.fields(self.expression)), "out")
         if early:
             text = _AHEAD_OF.sub(lambda _: "\n".join(self._ahead_of()), _AHEAD.sub("", text, count=1), count=1)
         return "\n".join([text, self.operands.functions(), own_library(setter, "library_")])
 
     def _ahead_of(self) -> list[str]:
         """The operands at a place, which a kernel with common/ahead.wgsl loads before it stores there."""
-        loads, names = self.operands.loads("place", f"params.{EPILOGUE}count")
+        loads, names = self.operands.loads("place")
         kinds = zip(names, self.operands.dtypes, strict=True)
         fields = [f"{name}: {vector_of(dtype)}," for name, dtype in kinds]
         made = f"return Ahead({', '.join(names)});"
@@ -75,13 +69,13 @@ class Epilogue:
         if self.computed in ("float16", "bfloat16"):  # by hand: compilers may skip what lies between two conversions
             value = rounded(value, self.computed, self.half)
         if width == 4:
-            loads, names = self.operands.loads("i", f"params.{EPILOGUE}count")
+            loads, names = self.operands.loads("i")
         else:
             loads, names = self.operands.element_loads("i")
         if early:
             loads, names = [], [f"at_hand.{name}" for name in names]
         first = f"{EPILOGUE}computed"
-        lines, (result, *kept) = statements(self.expression, [first, *names], NUMBER, self.half)
+        lines, (result, *kept) = statements(self.expression, [first, *names], self.operands.number, self.half)
         if self.expression.dtype == "bfloat16":
             result = rounded(result, self.expression.dtype, self.half)
         bindings = [("out_0", RESULT), *kept_bindings(self.expression)]
@@ -130,7 +124,7 @@ def composed(kernel: Kernel, expression: Expression, operands: Operands, half: b
     if _EARLY in kernel.constants and operands.dtypes and is_light(expression):
         attributes["constants"] = {**kernel.constants, _EARLY: ("bool", "true")}
     return kernel.derived(
-        f"{kernel.name} + {named(expression)}", epilogue.fields(), live=kernel.but_pairs, epilogue=epilogue,
+        f"{kernel.name} + {named(expression)}", operands.fields(expression), live=kernel.but_pairs, epilogue=epilogue,
         prologue=kernel.prologue, computed=out.element,
         bindings=(Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more), **attributes,
     )  # fmt: skip

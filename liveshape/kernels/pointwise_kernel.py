@@ -13,9 +13,7 @@ from liveshape.kernels.function_library import needed
 from liveshape.kernels.kernel import Kernel
 from liveshape.kernels.pointwise_elements import array_of, loaded, stored
 from liveshape.kernels.pointwise_operands import Operands
-from liveshape.kernels.pointwise_text import number_fields, statements
-
-NUMBER = "number_"
+from liveshape.kernels.pointwise_text import statements
 
 
 @lru_cache(maxsize=4096)
@@ -26,15 +24,14 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
 
     Example: `pointwise_kernel(expression, Operands(("float32",), ("same",)), half=True)`.
     """
-    loads, names = operands.loads("i", "params.count")
+    loads, names = operands.loads("i")
     before = [f"let before = {loaded(expression.operands[0], 'out', 'i')};"] if in_place else []
-    lines, results = statements(expression, ["before", *names] if in_place else names, NUMBER, half)
+    lines, results = statements(expression, ["before", *names] if in_place else names, operands.number, half)
     outs = [("out", "TOut"), *kept_bindings(expression)]
     dtypes = [expression.dtype_of(place) for place in expression.results]
     body = [*before, *loads, *lines]
     for (name, alias), dtype, result in zip(outs, dtypes, results, strict=True):
         body += stored(dtype, name, alias, "i", result, "params.count")
-    fields = [("count", "u32"), *number_fields(expression, NUMBER), *operands.fields()]
     bindings = [("read_write", name, array_of(dtype, alias)) for (name, alias), dtype in zip(outs, dtypes, strict=True)]
     bindings += [("read", *each) for each in operands.arrays()]
     slots = [
@@ -47,7 +44,7 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
             *(["// composable: each vector is stored once."] if plain and not in_place else []),
             "override WG: u32 = 64;",
             "struct Params {",
-            *(f"    {name}: {kind}," for name, kind in fields),
+            *(f"    {name}: {kind}," for name, kind in operands.fields(expression)),
             "}",
             *slots,
             f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;",

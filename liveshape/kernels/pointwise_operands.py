@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from liveshape.graph.elements import is_packed
-from liveshape.graph.expression import is_whole
+from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels.pointwise_elements import array_of, loaded, placed, repeated
-from liveshape.kernels.pointwise_text import vector_of
+from liveshape.kernels.pointwise_text import number_fields, vector_of
 
 SAME, SCALAR, STRIDED, REPEATED, RAMP = "same", "scalar", "strided", "repeated", "ramp"
 MAX_DIMS = 8
@@ -85,12 +85,19 @@ class Operands:
             return f"signed_byte({source}[{at} >> 2u], {at} & 3u)"
         return f"{_scalar(dtype)}({source}[{at}])"
 
-    def fields(self) -> list[tuple[str, str]]:
-        """Name and type of what it needs of Params."""
+    @property
+    def number(self) -> str:
+        """How the names of an expression's numbers begin in Params."""
+        return f"{self.prefix}number_"
+
+    def fields(self, expression: Expression) -> list[tuple[str, str]]:
+        """Name and type of what an expression needs of Params: how many elements there are, numbers, and strides."""
+        count = [(f"{self.prefix}count", "u32")] if self.apart or not self.prefix else []
+        own = [*count, *number_fields(expression, self.number)]
         if not self.strided:
-            return []
+            return own
         dims = [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]
-        return [*dims, *([(f"{self.prefix}starts", f"array<vec4<u32>, {self.words}>")] if self.starts else [])]
+        return [*own, *dims, *([(f"{self.prefix}starts", f"array<vec4<u32>, {self.words}>")] if self.starts else [])]
 
     def functions(self) -> str:
         """The function that finds an element of every strided operand."""
@@ -120,11 +127,8 @@ class Operands:
         places = enumerate(divmod(position + 1, 4) for position in range(self.columns))
         return [f"found[{position}] = params.{self.prefix}starts[{word}][{lane}];" for position, (word, lane) in places]
 
-    def loads(self, vector: str, count: str) -> tuple[list[str], list[str]]:
-        """The statements that load four neighbours of each operand, and the names of these; `vector` is their index.
-
-        `count` is how many elements the result has, beyond which nothing is looked up.
-        """
+    def loads(self, vector: str) -> tuple[list[str], list[str]]:
+        """The statements that load four neighbours of each operand, and the names of these; `vector` is their index."""
         lines, names = [], []
         for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
             source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
@@ -135,15 +139,14 @@ class Operands:
                 lines.append(f"let {name} = {repeated(dtype, source, '0u')};")
             else:
                 lines.append(f"var {name}: {vector_of(dtype)};")
-        lines += self._strided_loads(vector, count) if self.strided else []
+        lines += self._strided_loads(vector) if self.strided else []
         return lines, names
 
-    def _strided_loads(self, vector: str, count: str) -> list[str]:
+    def _strided_loads(self, vector: str) -> list[str]:
         prefix, lines = self.prefix, []
-        if self.apart:
-            lines.append(
-                f"for (var k = 0u; k < 4u; k++) {{ let at = {prefix}offsets(min(4u * {vector} + k, {count} - 1u));"
-            )
+        if self.apart:  # beyond the last element nothing is looked up
+            element = f"min(4u * {vector} + k, params.{prefix}count - 1u)"
+            lines.append(f"for (var k = 0u; k < 4u; k++) {{ let at = {prefix}offsets({element});")
             for position, place in self._placed:
                 name, source = f"{prefix}x{place}", f"{prefix}operand_{place}"
                 if self.found[place] == RAMP:

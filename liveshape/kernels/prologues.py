@@ -16,11 +16,10 @@ from liveshape.kernels.composition import own_library, with_params
 from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import named
 from liveshape.kernels.pointwise_operands import Operands
-from liveshape.kernels.pointwise_text import number_fields, rounded, statements
+from liveshape.kernels.pointwise_text import rounded, statements
 from liveshape.kernels.split_bindings import use_segment_functions
 
 PROLOGUE = "prologue_"
-NUMBER = f"{PROLOGUE}number_"
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,18 @@ class Prologue:
     operands: Operands
     half: bool
 
-    def fields(self) -> list[tuple[str, str]]:
-        """Name and type of what Params have for it."""
-        count = [(f"{PROLOGUE}count", "u32")] if self.operands.apart else []
-        return [*count, *number_fields(self.expression, NUMBER), *self.operands.fields()]
-
     def applied(self, text: str, element: str, width: int) -> str:
         """The text of a kernel whose loads call it; `element` is what the kernel loads, so many at a time."""
         getter = self._getter(element, width)
-        text = use_segment_functions(with_params(text, self.fields()), self.loaded.name)
+        text = use_segment_functions(with_params(text, self.operands.fields(self.expression)), self.loaded.name)
         return "\n".join([text, self.operands.functions(), own_library(getter, "loaded_")])
 
     def _getter(self, element: str, width: int) -> list[str]:
         if width == 4:
-            loads, names = self.operands.loads("i", f"params.{PROLOGUE}count")
+            loads, names = self.operands.loads("i")
         else:
             loads, names = self.operands.element_loads("i")
-        lines, results = statements(self.expression, names, NUMBER, self.half)
+        lines, results = statements(self.expression, names, self.operands.number, self.half)
         # Rounded by hand: compilers may skip what lies between two conversions.
         value = rounded(results[0], self.expression.dtype, self.half)
         given = value if width == 4 else f"({value}).x"
@@ -71,6 +65,6 @@ def loading(kernel: Kernel, expression: Expression, operands: Operands, half: bo
     first, *more = [Binding(name, False, alias, loaded.vector) for name, alias in operands.bindings()]
     bindings = (*(first if each is loaded else each for each in kernel.bindings), *more)
     return kernel.derived(
-        f"{kernel.name} of {named(expression)}", prologue.fields(), live=kernel.but_pairs, prologue=prologue,
+        f"{kernel.name} of {named(expression)}", operands.fields(expression), live=kernel.but_pairs, prologue=prologue,
         bindings=bindings,
     )  # fmt: skip

@@ -1,7 +1,6 @@
 """The operator library: one file per family, one generator per operator. Importing this package fills `OPS`."""
 
 from liveshape.ops import (
-    arithmetic,
     attention,
     batch_inputs,
     channels_last,
@@ -27,6 +26,7 @@ from liveshape.ops import (
     padding,
     paged_attention,
     pointwise,
+    pointwise_operators,
     pooling,
     q4_fused,
     q4_linear,
@@ -52,7 +52,6 @@ __all__ = [
     "INTERNAL",
     "OPS",
     "Op",
-    "arithmetic",
     "attention",
     "batch_inputs",
     "callable_by_files",
@@ -81,6 +80,7 @@ __all__ = [
     "padding",
     "paged_attention",
     "pointwise",
+    "pointwise_operators",
     "pooling",
     "q4_fused",
     "q4_linear",

@@ -18,16 +18,9 @@ from liveshape.graph.elements import stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.composition import EPILOGUE, NUMBER, composed, is_light
+from liveshape.kernels.composition import EPILOGUE, composed, is_light
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.pointwise import (
-    Pointwise,
-    evaluate,
-    evaluate_in_place,
-    layout,
-    number_values,
-    stores_halves,
-)
+from liveshape.ops.pointwise import Pointwise, evaluate, evaluate_in_place, laid_out, stores_halves
 from liveshape.ops.registry import OPS, Tensors, op
 from liveshape.ops.shapes import broadcast_shapes
 
@@ -230,13 +223,10 @@ def _is_composable(
 def _with_epilogue(
     dispatch: Dispatch, expression: Expression, operands: Tensors, numbers: Any, out: Tensors, half: bool
 ) -> Dispatch:
-    found, values = layout(expression.operands[1:], operands, out[0].shape, EPILOGUE)
+    found, values = laid_out(Pointwise(expression, operands, numbers), out[0].shape, EPILOGUE)
     kernel = composed(dispatch.kernel, expression, found, half)
-    more = number_values(expression, numbers, NUMBER) | values
-    if found.apart:
-        more[f"{EPILOGUE}count"] = out[0].numel
     tensors = (out[0], *dispatch.tensors[1:], *out[1:], *operands)
-    return like(dispatch, kernel, tensors, dispatch.values | more)
+    return like(dispatch, kernel, tensors, dispatch.values | values)
 
 
 def onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:

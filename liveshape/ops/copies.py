@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import cache
 from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex, is_packed, prod, stored_alike
-from liveshape.graph.expression import Applied, Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.pointwise_kernel import pointwise_kernel
-from liveshape.kernels.pointwise_operands import SAME, Operands
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.pointwise import Build, Viewed, evaluate
+from liveshape.ops.pointwise import Viewed, apply
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 PACKED_PART = Kernel.load("movement/packed_part")
@@ -32,18 +28,11 @@ Place = tuple[int, Shape]  # the first element, and a stride per dimension
 def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """Every live element of x to out, converted to out's type; nothing at all where they share memory."""
     if out.storage is not x.storage:
-        yield _copy_flat(x, out, x.numel)
+        yield from _copy_flat(x, out, x.numel)
 
 
-def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
-    return _converting(x.dtype, out.dtype)(out, x, count=count, threads=ceil_div(count, 4))
-
-
-@cache
-def _converting(source: str, target: str) -> Kernel:
-    """The generated kernel of a copy."""
-    expression = Expression((source,), (), (Applied(conversion(source, target), (0,), target),))
-    return pointwise_kernel(expression, Operands((source,), (SAME,)), half=True)
+def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Iterator[Dispatch]:
+    yield from apply(conversion(x.dtype, out.dtype), Viewed(x, (count,)), out=out, shape=out.shape)
 
 
 def conversion(source: str, target: str) -> str:
@@ -63,7 +52,7 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
         return x
     copy: LiveTensor = yield Scratch(dtype, x.max_shape)
     copy.shape = x.shape
-    yield _copy_flat(x, copy, x.numel)
+    yield from _copy_flat(x, copy, x.numel)
     return copy
 
 
@@ -81,7 +70,7 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         sizes, reads, writes = (1,), (1,), (1,)
     starts, whole = (source[0], target[0]), target[0] == 0 and count == out.numel
     if whole and source[0] == 0 and reads == writes == (1,):
-        yield _copy_flat(x, out, count)
+        yield from _copy_flat(x, out, count)
         return
     by_element = is_packed(x.dtype) or is_complex(x.dtype)
     transposed = -1 if by_element else _transposed_axis(sizes, reads, writes)
@@ -92,9 +81,7 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
     width = next(width for width in widths if _in_rows_of(width, sizes, reads, writes, starts))
     if is_packed(x.dtype) and width != 4:
         if whole and writes == strides_of(sizes):
-            e = Build(out.dtype)
-            e.call("copy", Viewed(x, sizes, reads, source[0]))
-            yield from evaluate(e.made(), out, shape=out.shape)
+            yield from apply("copy", Viewed(x, sizes, reads, source[0]), out=out, shape=out.shape)
         else:
             yield _copy_packed_part(x, out, sizes, (source[0], reads), (target[0], writes))
         return

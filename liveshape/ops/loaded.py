@@ -11,10 +11,10 @@ from typing import Any
 from liveshape.graph import Limits, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.kernels.prologues import NUMBER, PROLOGUE, loading
+from liveshape.kernels.prologues import PROLOGUE, loading
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.composed import Steps, collected, from_places, like, onto
-from liveshape.ops.pointwise import Pointwise, evaluate, layout, number_values
+from liveshape.ops.pointwise import Pointwise, evaluate, laid_out
 from liveshape.ops.registry import OPS, op
 from liveshape.ops.shapes import broadcast_shapes
 
@@ -43,7 +43,7 @@ def load(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTe
 
 def _with_prologue(dispatch: Dispatch, made: Pointwise, operand: LiveTensor, limits: Limits) -> Dispatch | None:
     """A dispatch that loads an expression instead of an operand; None where its kernel does not."""
-    kernel, (expression, operands, numbers) = dispatch.kernel, made
+    kernel, (expression, operands, _) = dispatch.kernel, made
     slots = [place for place, tensor in enumerate(dispatch.tensors) if tensor is operand]
     slot = next((place for place in slots if kernel.bindings[place].name == kernel.loads), None)
     # What stands in the place of an absent tensor is any other of its dtype.
@@ -57,9 +57,6 @@ def _with_prologue(dispatch: Dispatch, made: Pointwise, operand: LiveTensor, lim
     bindings = sum(tensor.bindings for tensor in tensors)
     if width not in (1, 4) or any(each.bindings > 1 for each in operands) or bindings > limits.max_bindings:
         return None
-    places, values = layout(expression.operands, operands, operand.shape, PROLOGUE)
-    values |= number_values(expression, numbers, NUMBER)
-    if places.apart:
-        values[f"{PROLOGUE}count"] = operand.numel
+    places, values = laid_out(made, operand.shape, PROLOGUE)
     composed = loading(kernel, expression, places, limits.half)
     return like(dispatch, composed, tuple(tensors), dispatch.values | values)

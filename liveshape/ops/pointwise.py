@@ -17,12 +17,12 @@ from liveshape.graph import Shape, SymInt
 from liveshape.graph.elements import by_itself, is_complex, prod
 from liveshape.graph.expression import EXACT, Applied, Expression, is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels.pointwise_kernel import NUMBER, pointwise_kernel
+from liveshape.kernels.pointwise_kernel import pointwise_kernel
 from liveshape.kernels.pointwise_operands import RAMP, REPEATED, SAME, SCALAR, STRIDED, Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.pointwise_text import hidden
 from liveshape.kernels.requests import GetLimits
-from liveshape.ops.registry import OPS, Number, Tensors, op
+from liveshape.ops.registry import OPS, Tensors, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import float_of, int_of
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
@@ -229,12 +229,10 @@ def evaluate(made: Pointwise, *outs: LiveTensor, shape: Shape | None = None) -> 
     for out in outs:
         out.shape = over if shape is None else shape
     half = yield from stores_halves(made.expression)
-    operands, values = layout(made.expression.operands, made.tensors, over)
+    operands, values = laid_out(made, over)
     kernel = pointwise_kernel(made.expression, operands, half)
-    count = prod(over)
-    numbers = number_values(made.expression, made.numbers, NUMBER)
     bound = [each.tensor if isinstance(each, Viewed) else each for each in made.tensors if not isinstance(each, Ramp)]
-    yield kernel(*outs, *bound, count=count, **numbers, **values, threads=ceil_div(count, 4))
+    yield kernel(*outs, *bound, **values, threads=ceil_div(values["count"], 4))
 
 
 def evaluate_in_place(made: Pointwise, out: LiveTensor, *kept: LiveTensor) -> Steps:
@@ -242,10 +240,9 @@ def evaluate_in_place(made: Pointwise, out: LiveTensor, *kept: LiveTensor) -> St
     for each in kept:
         each.shape = out.shape
     half = yield from stores_halves(made.expression)
-    operands, values = layout(made.expression.operands[1:], made.tensors, out.shape)
+    operands, values = laid_out(made, out.shape)
     kernel = pointwise_kernel(made.expression, operands, half, in_place=True)
-    numbers = number_values(made.expression, made.numbers, NUMBER)
-    yield kernel(out, *kept, *made.tensors, count=out.numel, **numbers, **values, threads=ceil_div(out.numel, 4))
+    yield kernel(out, *kept, *made.tensors, **values, threads=ceil_div(out.numel, 4))
 
 
 def stores_halves(expression: Expression) -> Any:
@@ -253,6 +250,21 @@ def stores_halves(expression: Expression) -> Any:
     if all(call.dtype != "float16" for call in expression.calls[:-1]):
         return True
     return (yield GetLimits()).half
+
+
+def laid_out(made: Pointwise, shape: Shape, prefix: str = "") -> tuple[Operands, dict[str, Any]]:
+    """How the tensors of an expression are found, which are its last operands, and the params that it has."""
+    expression = made.expression
+    found, values = layout(
+        expression.operands[-len(made.tensors) :] if made.tensors else (), made.tensors, shape, prefix
+    )
+    if found.apart or not prefix:
+        values[f"{prefix}count"] = prod(shape)
+    if hidden(expression):
+        values[f"{found.number}zero"] = 0
+    for place, (kind, number) in enumerate(zip(expression.numbers, made.numbers, strict=True)):
+        values[f"{found.number}{place}"] = int_of(number) if is_whole(kind) else float_of(number)
+    return found, values
 
 
 def layout(
@@ -320,16 +332,6 @@ def _how(operand: Any, shape: Shape) -> str:
     if begins and operand.shape == shape and not (isinstance(operand, Viewed) and operand.strides is not None):
         return SAME
     return SCALAR if begins and prod(operand.shape) == 1 else STRIDED
-
-
-def number_values(expression: Expression, numbers: tuple[Number, ...], prefix: str) -> dict[str, Any]:
-    """The params of an expression's numbers, and of the zero that hides its values."""
-    kinds = expression.numbers
-    zero = {f"{prefix}zero": 0} if hidden(expression) else {}
-    return zero | {
-        f"{prefix}{place}": int_of(number) if is_whole(kind) else float_of(number)
-        for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
-    }
 
 
 # Rows are followed before operators are fused: neither this nor what is composed declares any.

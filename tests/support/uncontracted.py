@@ -49,7 +49,7 @@ def _hiding_setter(self: Epilogue, *how: Any) -> list[str]:
     head = f"let {composition.EPILOGUE}computed = "
     assert lines[1].startswith(head)
     if self.computed in _FLOATS and every_result(self.expression):
-        lines[1] = f"{head}hidden_from_algebra({lines[1][len(head) : -1]}, params.{composition.NUMBER}zero);"
+        lines[1] = f"{head}hidden_from_algebra({lines[1][len(head) : -1]}, params.{composition.EPILOGUE}number_zero);"
     return lines
 
 
