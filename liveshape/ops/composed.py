@@ -148,10 +148,14 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
     for result in out:
         result.shape = whole
     storing = [each for each in dispatches if computed in each.tensors]
-    if whole == shape and all(_is_composable(each, expression, computed, out, operands, limits) for each in storing):
-        for each in dispatches:
-            yield _with_epilogue(each, expression, operands, numbers, out, half) if each in storing else each
-        return
+    made = Pointwise(expression, operands, numbers)
+    if whole == shape:
+        stored = [
+            _with_epilogue(each, made, computed, out, half, limits) if each in storing else each for each in dispatches
+        ]
+        if None not in stored:
+            yield from stored
+            return
     if composition.alike and whole != shape:
         raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {whole} is stored")
     target = memory or out[0]
@@ -159,7 +163,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
     for each in dispatches:
         yield onto(each, computed, target) if each in storing else each
     if memory is None:
-        yield from evaluate_in_place(Pointwise(expression, operands, numbers), *out)
+        yield from evaluate_in_place(made, *out)
         return
     rest = replace(expression, kept=tuple(place for place in expression.kept if place != 0))
     yield from evaluate(Pointwise(rest, (memory, *operands), numbers), *(each for each in out if each is not memory))
@@ -195,38 +199,22 @@ def viewed_shape(composition: Composition, values: Any, computed: LiveTensor) ->
     return source.shape
 
 
-def _is_composable(
-    dispatch: Dispatch,
-    expression: Expression,
-    computed: LiveTensor,
-    out: Tensors,
-    operands: Tensors,
-    limits: Limits,
-) -> bool:
-    """Whether a dispatch that writes a result may store an expression of it instead."""
-    kernel, tensors = dispatch.kernel, dispatch.tensors
-    binding = kernel.bindings[0]
-    width = dispatch.values.get("VEC", 1) if binding.vector == "V" else 4 if binding.vector == "vec4" else 1
-    bindings = sum(tensor.bindings for tensor in (*tensors[1:], *operands)) + len(out)
-    return (
-        kernel.composable
-        and (is_light(expression) or not kernel.wants_light)
-        and tensors[0] is computed
-        and computed not in tensors[1:]
-        and all(each.bindings == 1 for each in out)
-        and width in (1, 4)
-        and binding.vector != "vec2"
-        and bindings <= limits.max_bindings
-    )
-
-
 def _with_epilogue(
-    dispatch: Dispatch, expression: Expression, operands: Tensors, numbers: Any, out: Tensors, half: bool
-) -> Dispatch:
-    found, values = laid_out(Pointwise(expression, operands, numbers), out[0].shape, EPILOGUE)
-    kernel = composed(dispatch.kernel, expression, found, half)
-    tensors = (out[0], *dispatch.tensors[1:], *out[1:], *operands)
-    return like(dispatch, kernel, tensors, dispatch.values | values)
+    dispatch: Dispatch, made: Pointwise, computed: LiveTensor, out: Tensors, half: bool, limits: Limits
+) -> Dispatch | None:
+    """A dispatch that stores an expression of the result that it writes; None where its kernel does not."""
+    kernel, (_, *tensors) = dispatch.kernel, dispatch.tensors
+    binding = kernel.bindings[0]
+    width = dispatch.values.get("VEC", 1) if binding.vector == "V" else int(binding.vector[3:] or 1)
+    bindings = sum(tensor.bindings for tensor in (*tensors, *made.tensors)) + len(out)
+    composable = kernel.composable and (is_light(made.expression) or not kernel.wants_light)
+    if not composable or dispatch.tensors[0] is not computed or computed in tensors or width not in (1, 4):
+        return None
+    if any(each.bindings != 1 for each in out) or bindings > limits.max_bindings:
+        return None
+    found, values = laid_out(made, out[0].shape, EPILOGUE)
+    kernel = composed(kernel, made.expression, found, half)
+    return like(dispatch, kernel, (out[0], *tensors, *out[1:], *made.tensors), dispatch.values | values)
 
 
 def onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
