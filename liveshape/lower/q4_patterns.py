@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from liveshape.formats.source import is_view
 from liveshape.graph import Limits, Node, Tensor
@@ -79,12 +79,7 @@ def _only_view(uses: DefUse, value: Any) -> Node | None:
     return view if view is not None and view.name == VIEW else None
 
 
-class _Gate(NamedTuple):
-    """An expression of two values, the nodes that compute it, and its result."""
-
-    expression: Expression
-    nodes: tuple[Node, ...]
-    out: Tensor
+_Gate = tuple[Expression, tuple[Node, ...], Tensor]  # of two values, the nodes that compute it, and its result
 
 
 def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
@@ -113,22 +108,24 @@ def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
     if hidden(made.expression):  # its kernels have no params of an expression
         return None
     order = [made.tensors.index(first), made.tensors.index(second)]
-    return _Gate(made.expression.reordered(order), tuple(nodes), left[0])
+    return made.expression.reordered(order), tuple(nodes), left[0]
 
 
 def _gated(
     uses: DefUse, layers: Sequence[Node], views: Sequence[Node], gate: _Gate, limits: Limits
 ) -> Sequence[Replacement]:
+    expression, nodes, out = gate
     merged = _merged(uses, layers, limits, interleaved=True)
-    gone = (*layers, *views, *gate.nodes)
+    gone = (*layers, *views, *nodes)
     if merged is None or not uses.in_basic_block(gone):
         return ()
-    target, found, made = gate.out, [], merged.made
+    args, made = merged
+    target, found = out, []
     if any(uses.viewed(view.args[-1]) is view.args[-1] for view in views):
-        target = Tensor(f"{gate.out.name} before its view", gate.out.dtype, layers[0].args[-1].max_shape)
+        target = Tensor(f"{out.name} before its view", out.dtype, layers[0].args[-1].max_shape)
         made = (*made, target)
-        found.append(Replacement(gate.nodes[-1], VIEW, gone, (target, views[0].args[1], gate.out)))
-    return [*found, Replacement(layers[-1], GATED_LAYERS, gone, (*merged.args, gate.expression, target), made)]
+        found.append(Replacement(nodes[-1], VIEW, gone, (target, views[0].args[1], out)))
+    return [*found, Replacement(layers[-1], GATED_LAYERS, gone, (*args, expression, target), made)]
 
 
 def qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
@@ -145,11 +142,14 @@ def qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement
     if len(found) != 3:
         return ()
     merged = _merged(uses, found, limits, interleaved=False)
-    merged = _with_values_apart(uses, found, limits) if merged is None else merged.with_args(*NO_VALUES)
+    values = NO_VALUES
+    if merged is None:
+        merged, values = _with_values_apart(uses, found, limits), found[2].args[1:4]
     if merged is None:
         return ()
+    args, made = merged
     outs = tuple(layer.args[-1] for layer in found)
-    return [Replacement(node, QKV_LAYERS, tuple(found), (*merged.args, outs), merged.made)]
+    return [Replacement(node, QKV_LAYERS, tuple(found), (*args, *values, outs), made)]
 
 
 def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replacement]:
@@ -265,71 +265,56 @@ def worth_recomputing(columns: int, depth: int, limits: Limits) -> bool:
     return can_recompute and columns * depth**2 / 4096 / peaks.again <= peaks.dispatch
 
 
-class _Layer(NamedTuple):
-    """The arguments of a 4-bit linear layer."""
-
-    x: Tensor
-    weight: Tensor
-    scales: Tensor
-    group: int
-    bias: Tensor | None
-    out: Tensor
-
-    @property
-    def constants(self) -> tuple[Tensor, ...]:
-        return (self.weight, self.scales) if self.bias is None else (self.weight, self.scales, self.bias)
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        """What linears must have in common to be fused into one."""
-        dtypes = [tensor.dtype for tensor in (*self.constants, self.out)]
-        return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:-1], dtypes
+# The inputs of one linear that has the columns of several, and the constants that were made for it.
+_Merged = tuple[tuple[Any, ...], tuple[Tensor, ...]]
 
 
-class _Merged(NamedTuple):
-    """The inputs of one linear that has the columns of several, and the constants that were made for it."""
-
-    args: tuple[Any, ...]
-    made: tuple[Tensor, ...]
-
-    def with_args(self, *more: Any) -> _Merged:
-        return self._replace(args=(*self.args, *more))
+def _constants(layer: Node) -> list[Tensor]:
+    """The weight of a linear, its scales and its bias, if it has one."""
+    _, weight, scales, _, bias, _ = layer.args
+    return [weight, scales] if bias is None else [weight, scales, bias]
 
 
-def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
+def _signature(layer: Node) -> tuple[Any, ...]:
+    """What linears must have in common to be fused into one."""
+    x, weight, scales, group, _, out = layer.args
+    dtypes = [tensor.dtype for tensor in (*_constants(layer), out)]
+    return x, group, weight.max_shape[1:], scales.max_shape[:-1], dtypes
+
+
+def _merged(uses: DefUse, layers: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
     """Several linears as one, their columns interleaved or concatenated."""
-    if any(node.name != LINEAR_Q4 for node in nodes):
-        return None
-    layers = [_Layer(*node.args) for node in nodes]
-    for node, layer in zip(nodes, layers, strict=True):
-        alike = layer.signature == layers[0].signature and layer.scales.max_shape[-1] == layer.weight.max_shape[0]
-        own = all(uses.private_constant(node, tensor) for tensor in layer.constants)
-        if not (alike and own and uses.single_assignment(layer.out)):
+    for layer in layers:
+        if layer.name != LINEAR_Q4 or _signature(layer) != _signature(layers[0]):
             return None
-    if not uses.unchanged(layers[0].x, nodes):
+        _, weight, scales, _, _, out = layer.args
+        own = all(uses.private_constant(layer, tensor) for tensor in _constants(layer))
+        if scales.max_shape[-1] != weight.max_shape[0] or not (own and uses.single_assignment(out)):
+            return None
+    x, weight, scales, group, bias, _ = layers[0].args
+    if not uses.unchanged(x, layers):
         return None
-    x, weight, scales, group, bias, _ = layers[0]
-    columns = sum(layer.weight.max_shape[0] for layer in layers)
-    weights = merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
+    weights, factors, *terms = zip(*(_constants(layer) for layer in layers), strict=True)
+    columns = sum(each.max_shape[0] for each in weights)
     by_group = scales.max_shape[:-1]
-    factors = merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
-    terms = [layer.bias for layer in layers if layer.bias is not None]
-    added = None if bias is None else merged_constant(terms, (columns,), 0, interleaved)
-    made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
-    return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
+    made = [
+        merged_constant(weights, (columns, *weight.max_shape[1:]), 0, interleaved),
+        merged_constant(factors, (*by_group, columns), len(by_group), interleaved),
+        *(merged_constant(each, (columns,), 0, interleaved) for each in terms),
+    ]
+    args = (x, *made[:2], group, None if bias is None else made[2])
+    return (args, tuple(made)) if fit(made, limits) else None
 
 
-def _with_values_apart(uses: DefUse, nodes: Sequence[Node], limits: Limits) -> _Merged | None:
-    """Queries and keys as one linear, and the values as they are; their biases as one."""
-    merged = _merged(uses, nodes[:2], limits, interleaved=False)
-    if merged is None or _merged(uses, nodes[2:], limits, interleaved=False) is None:
+def _with_values_apart(uses: DefUse, layers: Sequence[Node], limits: Limits) -> _Merged | None:
+    """Queries and keys as one linear, beside the values as they are; their biases as one."""
+    merged = _merged(uses, layers[:2], limits, interleaved=False)
+    if merged is None or _merged(uses, layers[2:], limits, interleaved=False) is None:
         return None
-    layers = [_Layer(*node.args) for node in nodes]
-    queries, _, values = layers
-    terms = [layer.bias for layer in layers if layer.bias is not None]
-    alike = len({term.dtype for term in terms}) < 2 and values.out.dtype == queries.out.dtype
-    if not alike or len(terms) not in (0, 3) or not uses.unchanged(queries.x, nodes):
+    terms = [term for layer in layers for term in _constants(layer)[2:]]
+    alike = len({term.dtype for term in terms}) < 2 and layers[2].args[-1].dtype == layers[0].args[-1].dtype
+    if not alike or len(terms) not in (0, 3) or not uses.unchanged(layers[0].args[0], layers):
         return None
+    x, weight, scales, group, _ = merged[0]
     bias = merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
-    made = merged.made[:2] if bias is None else (*merged.made[:2], bias)
-    return _Merged((*merged.args[:4], bias, values.weight, values.scales, values.group), made)
+    return (x, weight, scales, group, bias), (weight, scales) if bias is None else (weight, scales, bias)

@@ -278,28 +278,17 @@ def stages_row(config: dict[str, Any], depth: int, limits: Limits) -> bool:
     return bool(config["VECTOR_LOADS"]) and several_units and stageable
 
 
-def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
-    """How threads reduce the depth of four columns of 2, 4 or 8 rows."""
-    thread_rows = max(_rows_per_thread(rows), 2)
-    unit_threads = _unit_threads(ceil_div(depth, 8) // 8)
-    units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
-    return {
-        "ROWS": thread_rows,
-        "SCALE_SPAN": 8 if group % 8 == 0 else 1,
-        "UNIT_THREADS": unit_threads,
-        "cooperative_units": units,
-    }
-
-
-def int8_few_rows_config(rows: int, columns: int, depth: int, quantizes: bool = False) -> dict[str, Any]:
-    """How threads reduce the depth of four columns of 1, 2, 4 or 8 int8 rows; their epilogue may quantize."""
-    thread_rows = _rows_per_thread(rows)
-    units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
-    unit_threads = _unit_threads(depth // QUANT_GROUP // 2)
+def few_rows_config(
+    rows: int, columns: int, depth: int, group: int, int8: bool, quantizes: bool = False
+) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of 1, 2, 4 or 8 rows, floats two at least; int8's may quantize."""
+    thread_rows = _rows_per_thread(rows) if int8 else max(_rows_per_thread(rows), 2)
+    unit_threads = _unit_threads(depth // QUANT_GROUP // 2 if int8 else ceil_div(depth, 8) // 8)
     return {
         "ROWS": thread_rows,
         "UNIT_THREADS": min(unit_threads, QUANTIZING_UNIT_THREADS) if quantizes else unit_threads,
-        "cooperative_units": units,
+        "cooperative_units": ceil_div(rows, thread_rows) * ceil_div(columns, 4),
+        **({} if int8 else {"SCALE_SPAN": 8 if group % 8 == 0 else 1}),
     }
 
 

@@ -32,7 +32,6 @@ from liveshape.ops.q4_heuristics import (
     half_bytes,
     half_rows_together,
     half_weight_config,
-    int8_few_rows_config,
     int8_gemv_config,
     is_few,
     is_gemv,
@@ -358,12 +357,11 @@ def _few_rows(product: Q4Product, int8: bool) -> Dispatch:
     """Up to FEW_ROWS rows of floats or FEW_INT8_ROWS quantized ones, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
     limits, loads = product.limits, product.loads(int8)
-    one = is_gemv(rows, limits)
+    if not is_gemv(rows, limits):
+        config = few_rows_config(rows, columns, depth, product.layer["GROUP"], int8, product.quantized_units > 0)
+        return product.dispatch("int8_few_rows" if int8 else "few_rows", **loads, **config)
     if int8:
-        few = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
-        return _int8_row(product, quantizes=False) if one else product.dispatch("int8_few_rows", **loads, **few)
-    if not one:
-        return product.dispatch("few_rows", **loads, **few_rows_config(rows, columns, depth, product.layer["GROUP"]))
+        return _int8_row(product, quantizes=False)
     config = gemv_config(product.layer, limits)
     if product.norm is None and not stages_row(config, depth, limits):
         return product.dispatch("gemv", **loads, **config)
