@@ -72,7 +72,7 @@ def _imported(path: Path, tree: ast.Module, for_types: bool) -> Iterator[str]:
     hidden = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
         if not for_types
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -193,6 +194,34 @@ def _in_order(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:
     return span[0], 0
 
 
+_INPUTS = (-1, -1)  # the moment at which the inputs of a call are written
+
+
+class Occupied:
+    """The live ranges in one block, which never overlap: in order, so that a free one is found by bisection.
+
+    >>> block = Occupied()
+    >>> block.take((3, 5))
+    >>> block.is_free((0, 2)), block.is_free((5, 6)), block.is_free((0, 9)), block.is_free((6, 6))
+    (True, False, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def is_free(self, span: tuple[int, int]) -> bool:
+        """Whether nothing lies in the block at any node of a range."""
+        place = bisect_left(self._ends, span[0])
+        return place == len(self._ends) or self._starts[place] > span[1]
+
+    def take(self, span: tuple[int, int]) -> None:
+        """Occupy a free range."""
+        place = bisect_left(self._ends, span[0])
+        self._starts.insert(place, span[0])
+        self._ends.insert(place, span[1])
+
+
 def _assign(
     row: list[Tensor],
     sizes: dict[Tensor, int],
@@ -205,29 +234,29 @@ def _assign(
     Live ranges in one block never overlap.
     """
     blocks: list[int] = []
-    occupied: list[list[tuple[int, int]]] = []
+    occupied: list[Occupied] = []
     places: dict[Tensor, int] = {}
     for root in row:
         nbytes = sizes[root]
+        wanted = [live_ranges[root]]
         # An output may feed the next call, and must outlive the moment at which the inputs of that are written.
-        wanted = [live_ranges[root], (-1, -1)] if root in outputs else [live_ranges[root]]
+        if root in outputs and live_ranges[root][0] > _INPUTS[0]:
+            wanted.append(_INPUTS)
         choice, cost = -1, (nbytes, 0)
         for block, size in enumerate(blocks):
             price = (max(0, nbytes - size), abs(size - nbytes))
             if not first and price >= cost:
                 continue
-            taken = any(
-                start <= finish and stop >= begin for start, stop in wanted for begin, finish in occupied[block]
-            )
-            if not taken:
+            if all(occupied[block].is_free(span) for span in wanted):
                 choice, cost = block, price
                 if first:
                     break
         if choice < 0:
             choice = len(blocks)
             blocks.append(0)
-            occupied.append([])
+            occupied.append(Occupied())
         blocks[choice] = max(blocks[choice], nbytes)
-        occupied[choice] += wanted
+        for span in wanted:
+            occupied[choice].take(span)
         places[root] = choice
     return blocks, places
