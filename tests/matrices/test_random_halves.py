@@ -97,6 +97,8 @@ def block_program(seed: int, lengths: tuple[int, ...] = (64, 70, 129, 197)) -> t
     width = chance.choice((64, 96, 128, 256))
     x = chain.input((chance.choice((1, 2, 3)), chance.choice(lengths), width))
     pool = [x]
+    if chance.random() < 0.7:  # of a norm the range is known: what products read behind it may be stored as halves
+        pool.append(chain.layer_norm(x))
 
     def projected(y: Tensor) -> Tensor:
         return chain.linear(y, chance.choice((width, width, 2 * width, 64)))
@@ -110,7 +112,12 @@ def block_program(seed: int, lengths: tuple[int, ...] = (64, 70, 129, 197)) -> t
 
     def attended(y: Tensor) -> Tensor:
         values, queries = (chance.choice(alike_of(y)) if chance.random() < 0.3 else None for _ in range(2))
-        return chain.attention(y, chance.choice((1, 2, 4)), values, queries)
+        return chain.attention(y, chance.choice((1, 2, 4)), values, queries, between)
+
+    def between(rows: Tensor, projected: Tensor) -> None:
+        """Writes to what the next projection may read, or attention will."""
+        if chance.random() < writing:
+            written(chance.choice((rows, projected)))
 
     def alike_of(y: Tensor) -> list[Tensor]:
         return [each for each in pool if each.max_shape == y.max_shape]
@@ -119,9 +126,10 @@ def block_program(seed: int, lengths: tuple[int, ...] = (64, 70, 129, 197)) -> t
         others = [each for each in alike_of(y) if each is not y]
         return chain.write(y, chance.choice(others) if others and chance.random() < 0.7 else None)
 
-    steps: tuple[Any, ...] = (projected,) * 4 + (chain.layer_norm, joined, written) * 2
-    steps += (chain.gelu, chain.silu, unary, attended)
-    for _ in range(chance.randint(3, 9)):
+    writing = chance.choice((0.0, 0.1, 0.3))
+    steps: tuple[Any, ...] = (projected,) * 4 + (chain.layer_norm, joined) * 2
+    steps += (chain.gelu, chain.silu, unary, attended) + (written,) * round(15 * writing)
+    for _ in range(chance.randint(3, 10)):
         y = chance.choice(pool[-3:])
         pool.append(chance.choice(steps)(y))
     others = chance.sample(pool[1:], chance.randint(0, min(2, len(pool) - 1)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn import functional
 
@@ -24,9 +26,17 @@ class Blocks(Images):
     def gelu(self, x: Tensor) -> Tensor:
         return self.step("aten.gelu.default", functional.gelu, (x,), x, "none")
 
-    def attention(self, x: Tensor, heads: int, attended: Tensor | None = None, asking: Tensor | None = None) -> Tensor:
+    def attention(
+        self,
+        x: Tensor,
+        heads: int,
+        attended: Tensor | None = None,
+        asking: Tensor | None = None,
+        between: Callable[[Tensor, Tensor], object] = lambda rows, projected: None,
+    ) -> Tensor:
         """Projections, heads, scores and their softmax, spelled out; values of what is `attended`, queries of what
-        is `asking`, or of x, too."""
+        is `asking`, or of x, too. What comes `between` is called behind each
+        projection and behind its heads."""
         batch, length = (self.node("sym_size.int", x, axis, self.scalar()) for axis in range(2))
         width = x.max_shape[-1]
         size = width // heads
@@ -37,7 +47,15 @@ class Blocks(Images):
             return self.step("aten.permute_copy.default", lambda y: y.transpose(1, 2), (view,), view, (0, 2, 1, 3))
 
         read = (x if asking is None else asking, x, x if attended is None else attended)
-        q, k, v = (parted(self.linear(each, width)) for each in read)
+        projections = []
+        for each in read:
+            projections.append(self.linear(each, width))
+            between(each, projections[-1])
+        heads_of = []
+        for each, projected in zip(read, projections, strict=True):
+            heads_of.append(parted(projected))
+            between(each, projected)
+        q, k, v = heads_of
         turned = self.step("aten.permute_copy.default", lambda y: y.transpose(2, 3), (k,), k, (0, 1, 3, 2))
         scores = self.step("aten.matmul.default", torch.matmul, (q, turned), q, turned)
         scaled = self.step("aten.mul.Scalar", lambda y: y * size**-0.5, (scores,), scores, size**-0.5)
