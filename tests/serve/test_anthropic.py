@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import anthropic
 import pydantic
 import pytest
 
 from tests.serve.serving import Served, scripted, scripted_together, served
+from tests.support.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = ImportedLater("anthropic")
 
 TOOL: Any = {
     "name": "weather",

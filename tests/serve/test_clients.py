@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
-from openai import OpenAI
 
 from liveshape.errors import EngineClosed
 from liveshape.llm import generate, open_engine
@@ -245,6 +243,9 @@ def test_sixteen_connections_with_cancels_slow_readers_and_broken_bodies(story: 
 
 
 def test_the_clients_of_both_apis_are_told_what_the_model_says_alone(story: Served, alone: dict[str, str]) -> None:
+    from anthropic import Anthropic  # here, since they take seconds
+    from openai import OpenAI
+
     text, says = next(iter(alone.items()))
     chats = OpenAI(base_url=f"{story.url}/v1", api_key="none").chat.completions
     messages: list[Any] = [{"role": "user", "content": text}]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import openai
 import pytest
 
 from liveshape.cli import main
@@ -17,6 +16,12 @@ from liveshape.serve.embedder import Embedder
 from tests.serve.serving import Served, scripted, served
 from tests.serve.test_serve_command import ask, process
 from tests.support.encoders import SIZE, STATIC, dynamic, hidden, static, write_encoder
+from tests.support.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = ImportedLater("openai")
 
 TEXTS = ["The cat", "Once upon a time"]
 

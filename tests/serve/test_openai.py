@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from liveshape.llm.generation.logprobs import Logprobs
@@ -18,6 +17,12 @@ from liveshape.serve.openai_options import likely_token
 from liveshape.serve.strict_schema import closed
 from tests.llm.texts import sentencepiece
 from tests.serve.serving import Served, scripted, scripted_together, served
+from tests.support.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = ImportedLater("openai")
 
 TOOL: Any = {
     "type": "function",
