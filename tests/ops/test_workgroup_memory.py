@@ -54,6 +54,7 @@ def workgroup_bytes(text: str) -> int:
             if name not in known and name in constants:
                 known[name] = value(constants[name])
         plain = re.sub(r"\b(\d+)[uif]\b", r"\1", re.sub(r"\bu32\(", "int(", expression)).replace("/", "//")
+        plain = plain.replace("||", " or ").replace("&&", " and ")
         return eval(plain, {"__builtins__": {"int": int}}, known)
 
     def layout(kind: str) -> tuple[int, int]:
