@@ -17,6 +17,7 @@ from liveshape.device.protocol import Device
 from liveshape.disk import Path
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32, check_activations, with_rounding
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import supported
 from liveshape.ops import OPS
@@ -31,12 +32,13 @@ _FREE_BYTES, _MAX_RATIO = 1 << 26, 16  # of arrays: so many whatever the file is
 
 @dataclass(frozen=True)
 class Case:
-    """A node, what it read, and what its reference gives."""
+    """A node, what it read, what its reference gives, and the kind of activations that it ran with."""
 
     node: Node
     given: Mapping[Value, Any]
     want: Mapping[Value, Any]
     tolerance: float
+    activations: str = FLOAT32
 
     def save(self, path: Path) -> None:
         """Write a `.npz` without pickles."""
@@ -62,6 +64,7 @@ class Case:
             "operator": self.node.name,
             "label": self.node.label,
             "tolerance": self.tolerance,
+            "activations": self.activations,
             "values": described,
             "args": [written(argument, places) for argument in self.node.args],
         }
@@ -87,6 +90,8 @@ class Case:
             values = [_value(place, row, arrays) for place, row in enumerate(meta["values"])]
             args = tuple(read(argument, values) for argument in meta["args"])
             name, label, tolerance = str(meta["operator"]), str(meta["label"]), float(meta["tolerance"])
+            activations = str(meta.get("activations", FLOAT32))
+            check_activations(activations, (FLOAT32, FLOAT16))
             if name not in OPS:
                 raise FormatError(f"{path} is of the operator {name}, which has no kernel here")
             node = OPS[name].bind(0, label, args)
@@ -100,13 +105,13 @@ class Case:
         except Exception as error:  # whatever a part is that has the wrong type, or is not there
             reason = f"{type(error).__name__}: {error}"
             raise FormatError(f"{path} is no case of `liveshape check --save`, or is damaged: {reason}") from error
-        return cls(node, given, want, tolerance)
+        return cls(node, given, want, tolerance, activations)
 
     def replay(self, device: Device) -> tuple[list[str], dict[str, Difference | None]]:
         """Run it alone: the kernels, and how each of its values differs, by name."""
         values = tuple(dict.fromkeys((*self.node.inputs, *self.node.written)))
         graph = Graph("case", (self.node,), values, (), self.node.written)
-        single = SingleNode(graph, self.node, device, device.limits)
+        single = SingleNode(graph, self.node, device, with_rounding(device.limits, self.activations))
         try:
             lacking = [value.name for value in single.reads if value not in self.given]
             if lacking:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.cases import Case
-from liveshape.check.differences import TOLERANCE, Difference, difference
+from liveshape.check.differences import FACTORS, TOLERANCE, Difference, difference
 from liveshape.check.findings import AGAINST, FUSION, OPERATOR, PLAN, PROGRAM, REPEATED, Divergence, Found
 from liveshape.check.fresh_plans import RecordingExecutor, plan_differences
 from liveshape.check.kept_elements import kept
@@ -26,6 +26,7 @@ from liveshape.check.single_node import SingleNode
 from liveshape.device.protocol import Device
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
 from liveshape.graph.state import states_of
 from liveshape.lower.lowering import simplified
 from liveshape.plan.plan import Choices
@@ -46,7 +47,8 @@ class Check:
     """A check of one unfused graph on a device; executors are made once and serve every call, up and down.
 
     `sample` are the layers whose nodes run alone, all by default. `against` is called with the inputs of each call, and
-    gives what the whole program should.
+    gives what the whole program should. Where the limits let matrix units round what they multiply, products may be off
+    by as much as halves are.
 
     Example: `Check(graph, device, device.limits).call([np.ones((3, 8), "float32")])`.
     """
@@ -61,6 +63,8 @@ class Check:
         against: Against | None = None,
     ) -> None:
         self.graph, self.device, self.tolerance, self._against = graph, device, tolerance, against
+        rounds = limits.half_inputs and limits.matrices_of(FLOAT16)
+        self._activations = FLOAT16 if rounds else FLOAT32
         self.found = Found() if sample is None else Found(layers=sample.layers, chosen=sample.chosen)
         plan = compile_with_host(simplified(graph, limits), limits, Choices(warm=False))
         self.fused = plan.graph
@@ -86,7 +90,7 @@ class Check:
         self._state: Known = {}  # what the reference has of state after the last call
         self._constants: Known = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
         self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
-        kinds = {tensor.dtype for tensor in graph.tensors if tensor.constant is None}
+        kinds = {self._activations} | {tensor.dtype for tensor in graph.tensors if tensor.constant is None}
         factors = [_PROGRAM_FACTORS.get(kind, _PROGRAM_FACTOR) for kind in kinds]
         self._program_tolerance = tolerance * max(factors, default=_PROGRAM_FACTOR)
 
@@ -161,16 +165,19 @@ class Check:
                 self._check_node(self._nodes[index], known)
             if not self.graph.controls:
                 held.count(node.written)
-                self._check_fused_after(index, known, first, begin)
+                held.count(self._check_fused_after(index, known, first, begin))
                 held.dead(self._schedule.dead_after[index])
             index += 1
         if self.graph.controls:
             self._check_fused_after(len(nodes) - 1, known, first, begin)
 
-    def _check_fused_after(self, index: int, known: Known, first: Known, begin: Callable[[str], None]) -> None:
+    def _check_fused_after(self, index: int, known: Known, first: Known, begin: Callable[[str], None]) -> list[Value]:
+        """Check the fused nodes that are due behind a node; what is known since then, and was not before."""
+        made: list[Value] = []
         for place in self._schedule.fused_after[index]:
             begin(self._fused[place].node.label)
-            self._check_fused(self._fused[place], known, first)
+            made += self._check_fused(self._fused[place], known, first)
+        return made
 
     def _by_reference(self, node: Node, known: Known) -> bool:
         """Go on with what the reference has of a node, without running it; False where that takes a run."""
@@ -211,26 +218,41 @@ class Check:
             fits = value in want and np.shape(want[value]) == np.shape(array)
             known[value] = want[value] if fits else array
 
-    def _check_fused(self, single: SingleNode, known: Known, first: Known) -> None:
+    def _check_fused(self, single: SingleNode, known: Known, first: Known) -> Sequence[Value]:
         """Run a fused node on what the unfused program reads there, where that is known.
 
-        A cache that it alone writes has before it what it had `first`.
+        A cache that it alone writes has before it what it had `first`. What the unfused program does not have, such as
+        halves of a result or columns of several products, is known by what the fused node means, for those that read
+        it; these values are returned.
         """
         node = single.node
         if any(start <= node.index <= end for start, end in self.fused.loops):
             self.found.unknown.setdefault(
                 node.label, f"{node.name}: it is in a loop, whose values are of its last turn"
             )
-            return
+            return ()
         state = {value for value in node.written if value not in node.outputs}
         shared = [value for value in state if len(self.fused.writers[value]) != 1 or value not in first]
-        if shared or any(value not in known for value in (*single.reads, *node.written)):
+        if shared or any(value not in known for value in single.reads):
             self.found.unknown.setdefault(node.label, f"{node.name}: the unfused program has not all that it reads")
-            return
+            return ()
         given = known | {value: first[value] for value in state}
         got = self._run(single, given, FUSION)
-        self.found.fused.add(node.label)
-        self._compare(single, given, FUSION, got, {value: known[value] for value in node.written})
+        want = {value: known[value] for value in node.written if value in known}
+        made: Known = {}
+        if len(want) < len(node.written):
+            own = [each for each in node.inputs if each not in given and isinstance(each, Tensor)]  # merged weights
+            try:
+                shapes = {value: np.shape(array) for value, array in got.items()}
+                meant = expected(node, given | {each: as_array(each) for each in own}, shapes)
+                made = {value: array for value, array in meant.items() if value not in want}
+            except NoReference as error:
+                self.found.unknown.setdefault(node.label, f"{node.name}: {error}")
+        if want or made:
+            self.found.fused.add(node.label)
+        self._compare(single, given, FUSION, got, want | made)
+        known.update(made)
+        return tuple(made)
 
     def _run(self, single: SingleNode, known: Known, kind: str) -> Known:
         """What a node writes; run twice, since a race gives other bytes."""
@@ -245,7 +267,7 @@ class Check:
     def _compare(self, single: SingleNode, known: Known, kind: str, got: Known, want: Known) -> None:
         for value, array in got.items():
             if value in want:
-                found = difference(array, want[value], _dtype(value), self.tolerance)
+                found = difference(array, want[value], _dtype(value), self._tolerance_of(single.node, value))
                 if found is not None:
                     self._name(single, known, kind, value, "its values differ from the reference", found, want)
 
@@ -331,13 +353,20 @@ class Check:
         self._wrong.add(node.label)
         case = None  # of the first one alone: each has the arrays that it reads
         if all(each.case is None for each in self.found.divergences):
-            case = Case(node, {each: known[each] for each in single.reads}, want, self.tolerance)
+            tolerance = self._tolerance_of(node, value)
+            given = {each: known[each] for each in single.reads}
+            case = Case(node, given, want, tolerance, self._activations)
         # Weights of a fused node are its own, and always have their bound.
         shapes = {each.name: _shape(known, each) for each in node.inputs}
         sources, kernels = tuple(str(source) for source in node.sources), tuple(single.kernels)
         self.found.divergences.append(
             Divergence(kind, node.label, node.name, sources, kernels, shapes, value.name, reason, found, case)
         )
+
+    def _tolerance_of(self, node: Node, value: Value) -> float:
+        """What floats of a result may differ by: that of halves where matrix units may round what they multiply."""
+        rounded = self._activations != FLOAT32 and node.traits.product is not None and _dtype(value) == FLOAT32
+        return self.tolerance * (FACTORS[self._activations] if rounded else 1.0)
 
 
 def _dtype(value: Value) -> str:

@@ -34,6 +34,8 @@ class Schedule:
             # State is written more than once: what is known of it then is what the whole program leaves.
             last = count - 1 if graph.controls else max([writes.get(value, 0) for value in values], default=0)
             self.fused_after[last].append(place)
+            for value in node.written:
+                writes.setdefault(value, last)  # what the unfused program does not have is known from then on
             uses.update({value: max(last, uses.get(value, 0)) for value in values})
         if graph.controls:
             return

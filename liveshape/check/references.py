@@ -149,6 +149,9 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
             raise NoReference("nobody can foresee its results")
         if name in MEANINGS:
             return MEANINGS[name](*arguments)
+        whole = next((each for each in node.traits.fused_from if OPS[each].traits.first_alone == name), None)
+        if whole is not None:  # it gives the first of these results
+            return _computed(OPS[whole].bind(0, node.label, (*node.args[:-1], node.outputs)), arguments)[:1]
         if name.startswith("dim_order_ops"):
             return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
         operator = find_on_host(name)

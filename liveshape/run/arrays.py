@@ -125,7 +125,8 @@ def check_shape(value: Tensor, shape: Shape) -> None:
         if size > most:
             raise ShapeError(
                 f"{value.name}: dimension {axis} is {size}, up to {most} is allowed: live shape {shape} does not fit "
-                f"the allocated {bound}; pass a smaller shape, or export with a larger bound"
+                f"the allocated {bound}; pass a smaller shape, or export with a larger bound: of one that was asked "
+                "for ExecuTorch's own passes may have left the size of the example, liveshape export keeps it"
             )
 
 

@@ -66,6 +66,7 @@ def test_a_wrong_one_is_told_saved_and_replayed(capsys: pytest.CaptureFixture[st
         (["demo", "--shapes", "rows"], "is no SYMBOL=SIZE"),
         (["demo", "--shapes", "rows=1"], "there is no dimension 'rows'"),
         (["demo", "--input-shapes", "1x999x64"], "does not fit"),
+        (["demo", "--device", "llvmpipe", "--activations", "float16"], "offers no matrix units that multiply float16"),
         (["--replay", "missing.npz"], "no such file"),
         (["demo", "--save", "no/such/folder.npz"], "does not exist"),
     ],

@@ -22,6 +22,7 @@ from liveshape.device.backends import open_device
 from liveshape.errors import InputError, LiveshapeError
 from liveshape.export.runnable import Conversion
 from liveshape.graph import Graph
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32, check_activations
 from liveshape.llm.program.token_graph import constants_of
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import unsupported
@@ -55,6 +56,7 @@ def check(
     data: Sequence[str] = (),
     method: str | None = None,
     device: str | None = None,
+    activations: str = FLOAT32,
     input_shapes: Sequence[str] = (),
     shapes: str | None = None,
     tolerance: float = TOLERANCE,
@@ -68,7 +70,8 @@ def check(
     """Check a program and print what was found; 1 where values differ. `save` is a file for the first divergence.
 
     `program` is a `.pte`, a folder with one, a shipped model, or a checkpoint that is converted as `conversion` says.
-    `layers` is how many layers of a model are checked; None takes a few of many.
+    `layers` is how many layers of a model are checked; None takes a few of many. With float16 `activations` the graph
+    that matrix units run is checked.
 
     Example: `check("model.pte", input_shapes=["1x7x64", "1x64x64"])`.
     """
@@ -77,7 +80,7 @@ def check(
     if input_shapes and shapes is not None:
         raise InputError("--input-shapes and --shapes: give one of the two")
     check_writable("--save", save)
-    target = CompileTarget(open_device(device))
+    target = _target(device, activations)
     found: dict[str, CheckedMethod] = {}
     with runnable_model(program, conversion or Conversion()) as path:
         file = program_file(path)
@@ -109,12 +112,27 @@ def check(
     return 0 if all(each.right for each in found.values()) else 1
 
 
+def _target(device: str | None, activations: str) -> CompileTarget:
+    """The device; where activations are rounded, one that has matrix units for it."""
+    if activations == FLOAT32:
+        return CompileTarget(open_device(device))
+    check_activations(activations, (FLOAT32, FLOAT16))
+    target = CompileTarget(device, activations=activations)
+    if not target.limits.matrices_of(FLOAT16):
+        raise InputError(
+            f"--activations {activations}: {target.device.name} offers no matrix units that multiply float16, so a "
+            f"program is what it is with {FLOAT32}; leave it out, or name a device that has some (docs/dawn.md)"
+        )
+    return target
+
+
 def replay(file: str, *, device: str | None = None, as_json: bool = False) -> int:
     """Run a saved node alone; 1 where it still differs.
 
     Example: `replay("case.npz")`.
     """
-    case, opened = Case.load(Path(file)), open_device(device)
+    case = Case.load(Path(file))
+    opened = _target(device, case.activations).device
     kernels, found = case.replay(opened)
     wrong = {name: each for name, each in found.items() if each is not None}
     if as_json:

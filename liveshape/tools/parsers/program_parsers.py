@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from liveshape.errors import InputError
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
 from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, positive
 
 _CHECK = f"""\
@@ -115,6 +116,13 @@ def _add_check(add: Add) -> None:
     checking.add_argument(
         "--against", metavar="FUNCTION", help="module:function or path.py:function that gives what the program should"
     )
+    checking.add_argument(
+        "--activations",
+        metavar="KIND",
+        choices=(FLOAT32, FLOAT16),
+        default=FLOAT32,
+        help="float16 checks what runs where matrix units round the inputs of products (default float32)",
+    )
     checking.add_argument("--layers", metavar="N", type=positive, help="how many layers of a model are checked")
     checking.add_argument("--all", action="store_true", help="check every layer of a model")
     checking.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
@@ -211,6 +219,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
         data=arguments.data,
         method=arguments.method,
         device=arguments.device,
+        activations=arguments.activations,
         input_shapes=arguments.input_shapes,
         shapes=arguments.shapes,
         tolerance=arguments.tol,
