@@ -209,6 +209,9 @@ _row("add_scaled", "a + c * b", "a + c * b", lambda f, a, b, c: a + c * b, compl
 _row("sub", "a - b", "a - b", lambda f, a, b: a - b, bound=lambda a, b: a + b, complexes="a - b")
 _row("sub_scaled", "a - c * b", "a - c * b", lambda f, a, b, c: a - c * b, complexes="a - c[0].x * b")
 _row("mul", "a * b", "a * b", lambda f, a, b: a * b, bound=lambda a, b: a * b, complexes="complex_product(a, b)")
+# By a number, which is real: no product with its imaginary part, which is none.
+_row("scale", "a * b", None, lambda f, a, b: a * b, complexes="b[0].x * a")
+_row("real", None, None, lambda f, a: f.real(a), complexes="a[0]")
 _row("div", "a / b", "a / b", lambda f, a, b: f.true_divide(a, b), complexes="complex_quotient(a, b)")
 _row("complex", "mat2x4<f32>(a, b)", None, lambda f, a, b: f.complex(a, b), pairs=True)
 _row("polar", "complex_of_angle(a, b)", None, lambda f, a, b: f.polar(a, b), pairs=True)

@@ -35,6 +35,14 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Iterator[Dispatch]
     yield from apply(conversion(x.dtype, out.dtype), Viewed(x, (count,)), out=out, shape=out.shape)
 
 
+def copy_pairs(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
+    """So many complex numbers to a tensor of their parts, or from one."""
+    return PAIR_COPY(
+        out, x, count=count, rank=1, source_start=0, target_start=0, sizes=(count,), source_strides=(1,),
+        target_strides=(1,), threads=count,
+    )  # fmt: skip
+
+
 def conversion(source: str, target: str) -> str:
     """The function of the table that converts a dtype to another; a number is tested for a boolean, not truncated.
 

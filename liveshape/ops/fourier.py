@@ -12,17 +12,17 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape
-from liveshape.graph.elements import prod
+from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
+from liveshape.ops.copies import copy_pairs, copy_values
+from liveshape.ops.pointwise import Build, Ramp, Viewed, apply, evaluate
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import but_dims, leading
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.shapes import axis_of, strides_of
 
-COMPLEX_LOAD = Kernel.load("complex/load")
-COMPLEX_STORE = Kernel.load("complex/store")
-TWIDDLES = Kernel.load("complex/twiddles")
+MIRRORED = Kernel.load("complex/mirrored")
 FOURIER_PASS = Kernel.load("complex/fourier_pass")
 _FACTOR = 16  # beyond which a pass costs more than another one
 
@@ -54,17 +54,10 @@ class _Memory:
     def __init__(self, here: LiveTensor, there: LiveTensor, twiddles: LiveTensor) -> None:
         self.here, self.there, self.twiddles = here, there, twiddles
 
-    def load(self, x: LiveTensor, how: str, shape: Shape, axis: int, given: int) -> Dispatch:
-        count = prod(shape)
-        return COMPLEX_LOAD(
-            self.here, x, count=count, length=shape[axis], given=given, inner=prod(shape[axis + 1 :]), OP=how,
-            threads=count,
-        )  # fmt: skip
-
     def transform(self, shape: Shape, axis: int, clockwise: bool) -> Iterator[Dispatch]:
         """Transform along one dimension."""
         length, done = shape[axis], 1
-        yield TWIDDLES(self.twiddles, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
+        yield from _twiddle(self.twiddles, length, clockwise)
         for radix in factors_of(length):
             yield FOURIER_PASS(
                 self.there, self.here, self.twiddles, count=prod(shape), length=length, inner=prod(shape[axis + 1 :]),
@@ -72,6 +65,16 @@ class _Memory:
             )  # fmt: skip
             done = done * radix
             self.here, self.there = self.there, self.here
+
+
+def _twiddle(out: LiveTensor, length: int, clockwise: bool) -> Iterator[Any]:
+    """Element k becomes exp(-2 pi i k / length), or its conjugate: by the shorter way, where an angle is more exact."""
+    e, k = Build(out.dtype), Ramp((length,), (1,))
+    beyond = e.call("gt", k, length // 2, dtype="bool")
+    steps = e.call("where", beyond, e.call("sub", k, length, dtype="int32"), k, dtype="int32")
+    turn = e.call("mul", steps, -math.tau if clockwise else math.tau, dtype="float32")
+    e.call("polar", 1.0, e.call("div", turn, length, dtype="float32"))
+    yield from evaluate(e.made(), out)
 
 
 def _memory(bound: Shape, axes: Ints) -> Generator[Scratch, Any, _Memory]:
@@ -96,13 +99,13 @@ def _scale(normalization: int, shape: Shape, axes: Ints) -> float:
     return scales[normalization]
 
 
-def _put(out: LiveTensor, x: LiveTensor, length: int, axis: int, scale: float, **choices: bool) -> Dispatch:
-    shape = out.shape or (1,)
-    count = prod(shape)
-    return COMPLEX_STORE(
-        out, x, count=count, length=length, kept=shape[axis], inner=prod(shape[axis + 1 :]), scale=scale, **choices,
-        threads=count,
-    )  # fmt: skip
+def _put(out: LiveTensor, x: LiveTensor, length: int, axis: int, scale: float) -> Iterator[Any]:
+    """out = the first elements of a dimension that has `length`, scaled; of real results the real part."""
+    shape = out.shape
+    e, strides = Build(out.dtype), strides_of((*shape[:axis], length, *shape[axis + 1 :]))
+    kept = Viewed(x, shape, strides)
+    e.call("scale", kept if is_complex(out.dtype) else e.call("real", kept, dtype="float32"), scale)
+    yield from evaluate(e.made(), out)
 
 
 @op("aten._fft_r2c.default", "aten::_fft_r2c.out", rows=but_dims("x", "dim"))
@@ -112,10 +115,10 @@ def fft_r2c(x: LiveTensor, dim: Ints, normalization: int, onesided: bool, out: L
     last = axes[-1]
     length = shape[last]
     out.shape = (*shape[:last], length // 2 + 1 if onesided else length, *shape[last + 1 :])
-    yield memory.load(x, "REAL", shape, last, length)
+    yield from apply("copy", x, out=memory.here)
     for axis in axes:
         yield from memory.transform(shape, axis, clockwise=True)
-    yield _put(out, memory.here, length, last, _scale(normalization, shape, axes))
+    yield from _put(out, memory.here, length, last, _scale(normalization, shape, axes))
 
 
 @op("aten._fft_c2c.default", "aten::_fft_c2c.out", rows=but_dims("x", "dim"))
@@ -124,10 +127,10 @@ def fft_c2c(x: LiveTensor, dim: Ints, normalization: int, forward: bool, out: Li
     memory = yield from _memory(x.max_shape, axes)
     last = axes[-1]
     out.shape = shape
-    yield memory.load(x, "FULL", shape, last, shape[last])
+    yield from copy_values(x, memory.here)
     for axis in axes:
         yield from memory.transform(shape, axis, clockwise=forward)
-    yield _put(out, memory.here, shape[last], last, _scale(normalization, shape, axes))
+    yield from _put(out, memory.here, shape[last], last, _scale(normalization, shape, axes))
 
 
 @op("aten._fft_c2r.default", "aten::_fft_c2r.out", rows=but_dims("x", "dim"))
@@ -141,19 +144,22 @@ def fft_c2r(x: LiveTensor, dim: Ints, normalization: int, last_dim_size: int, ou
     if last_dim_size < 1 or half[last] <= last_dim_size // 2:
         raise ShapeError(f"{half[last]} numbers in dimension {dim[-1]} of {half} are no half of {last_dim_size}")
     out.shape = shape
-    yield memory.load(x, "FULL", half, last, half[last])
+    yield from copy_values(x, memory.here)
     for axis in axes[:-1]:
         yield from memory.transform(half, axis, clockwise=False)
     memory.here, memory.there = memory.there, memory.here
-    yield memory.load(memory.there, "HALF", shape, last, half[last])
+    yield MIRRORED(
+        memory.here, memory.there, count=prod(shape), length=shape[last], given=half[last],
+        inner=prod(shape[last + 1 :]), threads=prod(shape),
+    )  # fmt: skip
     yield from memory.transform(shape, last, clockwise=False)
-    yield _put(out, memory.here, last_dim_size, last, _scale(normalization, shape, axes), REAL=True)
+    yield from _put(out, memory.here, last_dim_size, last, _scale(normalization, shape, axes))
 
 
 @op("aten.view_as_real_copy.default", "aten::view_as_real_copy.out", rows=leading("x", own=0), reads_as_written=True)
 def view_as_real_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = (*x.shape, 2)
-    yield _parts(x, out, x.numel)
+    yield copy_pairs(x, out, x.numel)
 
 
 @op(
@@ -166,8 +172,4 @@ def view_as_complex_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.shape[-1:] != (2,):
         raise ShapeError(f"{x.shape} does not end in the two parts of complex numbers")
     out.shape = x.shape[:-1]
-    yield _parts(x, out, out.numel)
-
-
-def _parts(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
-    return COMPLEX_STORE(out, x, count=count, length=count, kept=count, inner=1, scale=1.0, threads=count)
+    yield copy_pairs(x, out, out.numel)

@@ -100,10 +100,3 @@ fn tangent(x: vec4<f32>) -> vec4<f32> {
     let reduced = angle(x);
     return finite_or_nan(sine_of(reduced, 0) / sine_of(reduced, 1), x);
 }
-
-// cos and sin of one number: the complex number of that angle.
-fn direction(x: f32) -> vec2<f32> {
-    let reduced = angle(vec4<f32>(x));
-    let turn = vec2<f32>(sine_of(reduced, 1).x, sine_of(reduced, 0).x);
-    return finite_or_nan(turn.xyxy, vec4<f32>(x)).xy;
-}
