@@ -38,8 +38,11 @@ from liveshape.ops.split_factors import (
 
 HALF_LINES = Kernel.load("matmul/half_lines")
 MATRIX_TILES = {
-    (left, depth, columns): Kernel.load("matmul/matrix_tiles", LEFT=left, DEPTH=depth, COLUMNS=columns)
+    (left, right, depth, columns): Kernel.load(
+        "matmul/matrix_tiles", LEFT=left, RIGHT=right, DEPTH=depth, COLUMNS=columns
+    )
     for left in ("lines", "halves")
+    for right in ("lines", "across")
     for depth in ("whole", "splits")
     for columns in ("fours", "any")
 }
@@ -66,6 +69,7 @@ class Lines(NamedTuple):
     halves: LiveTensor
     factors: LiveTensor
     split: bool = False  # whether each number is the sum of two halves
+    across: bool = False  # whether vectors of all lines at one place of the depth are neighbours
 
 
 class Halves(NamedTuple):
@@ -106,7 +110,7 @@ def halves_of(
         nbytes = 16 * count * _line_vectors(depth, split)
         halves = (yield Prepacked(weight, "int8", (nbytes,), alone)) if alone or nbytes <= MAX_PREPACKED else None
         if halves is not None:
-            prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))), split)
+            prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))), split, not split)
             yield Prepack(_half_lines(weight, prepacked, columns, depth, limits, transposed=transposed))
     return Halves(
         None if alone and _is_lines(x, depth) else left_prepacked or (yield from _scratch_of(left, split)),
@@ -217,7 +221,7 @@ def matrix_product(
     other = halves.addend_of(x, out) if addend is None else addend
     read = (x, halves.right.halves) if left is None else (left.halves, halves.right.halves, left.factors)
     read = (other, halves.right.factors, *read)
-    form = "halves" if left is None else "lines"
+    form, right = "halves" if left is None else "lines", "across" if halves.right.across else "lines"
     tiles["WHOLE_STEPS"] = depth % (tiles["BLOCKS_DEEP"] * tiles["MATRIX_DEPTH"]) == 0
     # Where columns are live their fours would come and go with them, and a kernel be compiled between two calls.
     fours = halves.prepacked and columns % 4 == 0
@@ -226,11 +230,11 @@ def matrix_product(
         if at_fours:
             tiles["ADDEND_ROWS"] = values["ADDEND"] and values["addend_row_stride"] != 0
         lanes = "fours" if at_fours else "any"
-        kernel = SPLIT_TILES["whole", lanes] if split else MATRIX_TILES[form, "whole", lanes]
+        kernel = SPLIT_TILES["whole", lanes] if split else MATRIX_TILES[form, right, "whole", lanes]
         yield kernel(out, *read, **values, **tiles, splits=1)
         return
     lanes = "fours" if fours else "any"
-    kernel = SPLIT_TILES["splits", lanes] if split else MATRIX_TILES[form, "splits", lanes]
+    kernel = SPLIT_TILES["splits", lanes] if split else MATRIX_TILES[form, right, "splits", lanes]
     plain = {name: values[name] for name in kernel.fields if name in values}
     yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     count = batch * rows * columns
@@ -289,6 +293,7 @@ def half_lines(
     return HALF_LINES(
         lines.halves, lines.factors, factor, lines=count, columns=columns, depth=depth, apart=apart.lines,
         start=apart.start, batch=apart.batch, row=apart.row, WG=threads, LINE_THREADS=line_threads,
-        LINE_EIGHTS=LINE_EIGHTS, TRANSPOSED=transposed, SCALED=factor.dtype != "float16", SPLIT=lines.split,
+        LINE_EIGHTS=LINE_EIGHTS, TRANSPOSED=transposed, SCALED=factor.dtype != "float16",
+        ACROSS=lines.across, SPLIT=lines.split,
         VEC=4 if fours else 1, groups=ceil_div(units, threads // line_threads),
     )  # fmt: skip

@@ -143,7 +143,7 @@ def _product(
     """Of a batch of lines; `shape` has the batch, rows, columns and depth."""
     batch, rows, columns, depth = shape
     tiles, splits = matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=True, max_splits=1)
-    return MATRIX_TILES["lines", "whole", "fours"](
+    return MATRIX_TILES["lines", "lines", "whole", "fours"](
         out, addend, right.factors, left.halves, right.halves, left.factors, batch=batch, rows=rows, columns=columns,
         depth=depth, x_stride=rows * depth, weight_stride=columns * depth, addend_batch_stride=0, addend_row_stride=0,
         addend_column_stride=0, alpha=alpha, beta=0.0, low=float("-inf"), high=float("inf"), splits=splits,

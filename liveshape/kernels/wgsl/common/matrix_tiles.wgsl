@@ -2,7 +2,9 @@
 // registers.
 //
 // Who includes this says where these lie, a vector of neighbours of the depth at a time: row_start and column_start of a
-// row and a column, depth_at of the i-th vector of the depth, row_vector and column_vector of both.
+// row and a column, depth_at of the i-th vector of the depth, row_vector and column_vector of both. Where columns lie
+// `across`, vectors of neighbouring columns are neighbours in memory, and so they are loaded.
+#choice RIGHT: lines, across
 #include common/matrix_blocks
 
 const BANK_VECTORS: u32 = 8; // that all banks of workgroup memory take at once
@@ -18,6 +20,26 @@ fn staged_line(load: u32) -> u32 {
 fn staged(load: u32) -> u32 {
     return staged_line(load) * PITCH + load % STEP_VECTORS;
 }
+
+#if RIGHT == across
+const RUN: u32 = min(BANK_VECTORS, WG / STEP_VECTORS); // columns whose vectors neighbouring threads load
+
+fn column_of(load: u32) -> u32 {
+    return load / (RUN * STEP_VECTORS) * RUN + load % RUN;
+}
+
+fn column_vector_of(load: u32) -> u32 {
+    return load / RUN % STEP_VECTORS;
+}
+#else
+fn column_of(load: u32) -> u32 {
+    return staged_line(load);
+}
+
+fn column_vector_of(load: u32) -> u32 {
+    return load % STEP_VECTORS;
+}
+#endif
 
 #if FACTORS == split
 const LOW_AT: u32 = 2; // vectors from a number's high part to its low one
@@ -39,29 +61,37 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #if FACTORS == split
 #include common/split_totals
 #endif
-    let first = depth_at(min(first_step, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
 #unroll i < ROW_LOADS
     let row_start_$i = row_start(min(first_row + staged_line(thread + $iu * WG), params.rows - 1u));
-    var next_row_$i = row_vector(row_start_$i, first);
 #endunroll
 #unroll i < COLUMN_LOADS
-    let column_start_$i = column_start(min(first_column + staged_line(thread + $iu * WG), params.columns - 1u));
-    var next_column_$i = column_vector(column_start_$i, first);
+    let column_start_$i = column_start(min(first_column + column_of(thread + $iu * WG), params.columns - 1u));
+#endunroll
+    let first = min(first_step, last_step - 1u) * STEP_VECTORS;
+    let row_first = depth_at(first + thread % STEP_VECTORS);
+    let column_first = depth_at(first + column_vector_of(thread));
+#unroll i < ROW_LOADS
+    var next_row_$i = row_vector(row_start_$i, row_first);
+#endunroll
+#unroll i < COLUMN_LOADS
+    var next_column_$i = column_vector(column_start_$i, column_first);
 #endunroll
     for (var step = first_step; step < last_step; step++) {
 #unroll i < ROW_LOADS
         tile[staged(thread + $iu * WG)] = next_row_$i;
 #endunroll
 #unroll i < COLUMN_LOADS
-        tile[COLUMNS_AT + staged(thread + $iu * WG)] = next_column_$i;
+        tile[COLUMNS_AT + column_of(thread + $iu * WG) * PITCH + column_vector_of(thread + $iu * WG)] = next_column_$i;
 #endunroll
         workgroupBarrier();
-        let ahead = depth_at(min(step + 1u, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
+        let ahead = min(step + 1u, last_step - 1u) * STEP_VECTORS;
+        let row_ahead = depth_at(ahead + thread % STEP_VECTORS);
+        let column_ahead = depth_at(ahead + column_vector_of(thread));
 #unroll i < ROW_LOADS
-        next_row_$i = row_vector(row_start_$i, ahead);
+        next_row_$i = row_vector(row_start_$i, row_ahead);
 #endunroll
 #unroll i < COLUMN_LOADS
-        next_column_$i = column_vector(column_start_$i, ahead);
+        next_column_$i = column_vector(column_start_$i, column_ahead);
 #endunroll
 #if FACTORS == split
 #include common/split_step

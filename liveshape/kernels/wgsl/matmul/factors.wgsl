@@ -35,7 +35,7 @@ fn load_right_transposed(thread: u32, start: u32, first_column: u32, first_k: u3
         let k = first_k + i % DEPTH_VEC4S * 4u;
         var four = vec4<f32>();
         if (column < params.columns && k < params.depth) {
-            four = weight_within(start + column * params.depth + k, params.depth - k);
+            four = weight_within(start + column * line_step() + along_line(k), params.depth - k);
         }
         tile_right[(i / DEPTH_VEC4S) * PITCH + i % DEPTH_VEC4S] = four;
     }

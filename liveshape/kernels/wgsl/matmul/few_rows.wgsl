@@ -36,17 +36,18 @@ fn main(
     var mine: Total;
     if (TRANSPOSED) {
         let last = params.columns - 1u;
-        let row_0 = weight_start + column * params.depth;
-        let row_1 = weight_start + min(column + 1u, last) * params.depth;
-        let row_2 = weight_start + min(column + 2u, last) * params.depth;
-        let row_3 = weight_start + min(column + 3u, last) * params.depth;
+        let row_0 = weight_start + column * line_step();
+        let row_1 = weight_start + min(column + 1u, last) * line_step();
+        let row_2 = weight_start + min(column + 2u, last) * line_step();
+        let row_3 = weight_start + min(column + 3u, last) * line_step();
         for (var k = share.first_k + member * 4u; k < share.last_k; k += COOPERATING * 4u) {
             let left = params.depth - k;
+            let place = along_line(k);
             let block = mat4x4<f32>(
-                weight_within(row_0 + k, left),
-                weight_within(row_1 + k, left),
-                weight_within(row_2 + k, left),
-                weight_within(row_3 + k, left),
+                weight_within(row_0 + place, left),
+                weight_within(row_1 + place, left),
+                weight_within(row_2 + place, left),
+                weight_within(row_3 + place, left),
             );
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);

@@ -12,6 +12,7 @@ override LINE_THREADS: u32 = 32;
 override LINE_EIGHTS: u32 = 4; // vectors of eight of a line that a thread keeps, so that it reads them once
 override TRANSPOSED: bool = true; // whether lines lie along the depth: a left factor, or a right one [N, K]
 override SCALED: bool = true;
+override ACROSS: bool = false; // whether vectors of all lines of a factor at one place of the depth are neighbours
 override SPLIT: bool = false; // whether a number is the sum of two halves: see quantization/split_halves.wgsl
 
 const UNITS: u32 = WG / LINE_THREADS; // lines, or fours of columns, of a workgroup
@@ -55,6 +56,10 @@ fn put_eight(line: u32, eight: u32, first: vec4<f32>, second: vec4<f32>, inverse
         let other = split_four(second, inverse);
         halves[place] = vec4<u32>(one.high, other.high);
         halves[place + 2u] = vec4<u32>(one.low, other.low);
+    } else if (ACROSS) {
+        let own = line % params.columns;
+        halves[(line - own) * line_eights() + eight * params.columns + own] =
+            eight_halves(first * inverse, second * inverse);
     } else {
         halves[line * line_eights() + eight] = eight_halves(first * inverse, second * inverse);
     }

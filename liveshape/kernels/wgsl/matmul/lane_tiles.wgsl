@@ -18,8 +18,9 @@ const TILE_COLUMNS: u32 = 4 * WG;
 // Of four columns, four neighbours along the depth each.
 fn columns_of(starts: vec4<u32>, k: u32) -> mat4x4<f32> {
     if (TRANSPOSED) {
+        let places = starts + along_line(k);
         return mat4x4<f32>(
-            weight_four(starts.x + k), weight_four(starts.y + k), weight_four(starts.z + k), weight_four(starts.w + k),
+            weight_four(places.x), weight_four(places.y), weight_four(places.z), weight_four(places.w),
         );
     }
     return transpose(mat4x4<f32>(
@@ -28,7 +29,7 @@ fn columns_of(starts: vec4<u32>, k: u32) -> mat4x4<f32> {
 }
 
 fn columns_at(starts: vec4<u32>, k: u32) -> vec4<f32> {
-    let places = starts + select(params.columns, 1u, TRANSPOSED) * k;
+    let places = starts + select(params.columns * k, along_line(k), TRANSPOSED);
     if (!TRANSPOSED && V_lanes == 4u) {
         return weight_four(places.x);
     }
@@ -54,7 +55,7 @@ fn main(
 #endunroll
     let first_column = tile.first_column + 4u * lane;
     let columns = min(vec4<u32>(first_column) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.columns - 1u));
-    let starts = tile.batch * params.weight_stride + columns * select(1u, params.depth, TRANSPOSED);
+    let starts = tile.batch * params.weight_stride + columns * select(1u, line_step(), TRANSPOSED);
     let last_k = tile.first_k + (tile.last_k - tile.first_k) / 4u * 4u;
     for (var k = tile.first_k; k < last_k; k += 4u) {
         let block = columns_of(starts, k);

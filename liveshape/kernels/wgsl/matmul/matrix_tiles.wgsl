@@ -1,5 +1,6 @@
 // The product of a batch by matrix units: see common/matrix_tiles.wgsl. The right factor is lines of halves as
-// matmul/half_lines.wgsl writes them, and so is the left one, unless it is a tensor of halves whose rows are whole vectors.
+// matmul/half_lines.wgsl writes them, a constant one across, and so is the left one, unless it is a tensor of halves
+// whose rows are whole vectors.
 // With split-K the sums of a split are those of a batch of their own.
 // scratch weight, factors, row_factors
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
@@ -89,7 +90,11 @@ fn row_start(row: u32) -> u32 {
 }
 
 fn column_start(column: u32) -> u32 {
+#if RIGHT == across
+    return batch * (params.weight_stride / params.depth) * depth_vectors() + column;
+#else
     return column_line(column) * depth_vectors();
+#endif
 }
 
 fn row_vector(start: u32, eight: u32) -> vec4<u32> {
@@ -103,7 +108,11 @@ fn column_vector(start: u32, eight: u32) -> vec4<u32> {
     if (!WHOLE_STEPS && eight >= depth_vectors()) {
         return vec4<u32>();
     }
+#if RIGHT == across
+    return weight[start + eight * params.columns];
+#else
     return weight[start + eight];
+#endif
 }
 
 fn factor_of(row: u32) -> f32 {

@@ -15,7 +15,7 @@ fn left_starts(tile: Tile, row: u32) -> vec4<u32> {
 
 fn right_starts(tile: Tile, column: u32) -> vec4<u32> {
     let columns = min(vec4<u32>(column) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.columns - 1u));
-    return tile.batch * params.weight_stride + columns * params.depth;
+    return tile.batch * params.weight_stride + columns * line_step();
 }
 
 fn columns_at(tile: Tile, column: u32) -> Columns {
@@ -45,9 +45,10 @@ fn right_block(tile: Tile, starts: vec4<u32>, k: u32) -> mat4x4<f32> {
         return mat4x4<f32>();
     }
     let left = max(params.depth, k) - k;
+    let places = starts + along_line(k);
     return mat4x4<f32>(
-        right_vector(starts.x + k, left), right_vector(starts.y + k, left), right_vector(starts.z + k, left),
-        right_vector(starts.w + k, left),
+        right_vector(places.x, left), right_vector(places.y, left), right_vector(places.z, left),
+        right_vector(places.w, left),
     );
 }
 

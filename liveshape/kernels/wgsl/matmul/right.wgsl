@@ -1,5 +1,24 @@
 // Neighbours of the right factor, one or four at a time.
 #choice WEIGHT: floats, nibbles, halves, split
+// Of TRANSPOSED factors: how far lines of the depth are apart, and how far a place of one is from where it begins.
+#if WEIGHT == halves
+fn line_step() -> u32 {
+    return 8u;
+}
+
+fn along_line(k: u32) -> u32 {
+    return k / 8u * 8u * params.columns + k % 8u;
+}
+#else
+fn line_step() -> u32 {
+    return params.depth;
+}
+
+fn along_line(k: u32) -> u32 {
+    return k;
+}
+#endif
+
 #if WEIGHT == nibbles
 #include q4/nibbles
 
