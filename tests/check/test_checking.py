@@ -175,6 +175,7 @@ def test_a_broken_prologue_or_second_result_is_named_and_replayed(
     check.call(inputs)
     check.close()
     assert check.found.right
+    assert not check.found.unknown, "a norm without statistics has the reference of the whole one"
     assert [len(node.outputs) for node in check.fused.nodes] == [2]
     kernel = "normalization/layer_norm+nothing of abs + "
     broken(kernel, old, new)
