@@ -209,6 +209,7 @@ def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
 
 
 _OVER_DIMS: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim"), "epilogues": True, "loads": "x"}
+_BOTH: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim")}  # of two results
 _OVER_ALL: dict[str, Any] = {"epilogues": True, "loads": "x"}
 
 
@@ -250,7 +251,7 @@ def _register_extremum(word: str, least: bool) -> None:
     def place(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
         yield from _extremum(x, dim, keepdim, None, out, least=least)
 
-    @op(f"aten.{word}.dim", f"aten::{word}.dim_{word}", rows=but_dims("x", "dim", keepdim="keepdim"))
+    @op(f"aten.{word}.dim", f"aten::{word}.dim_{word}", **_BOTH, first_alone=f"aten.a{word}.default")
     def both(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
         yield from _extremum(x, (dim,), keepdim, *out, least=least)
 
@@ -284,7 +285,9 @@ def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
 
-@op("aten.var_mean.correction", "aten::var_mean.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"))
+@op(
+    "aten.var_mean.correction", "aten::var_mean.correction_out", **_BOTH, first_alone="aten.var.correction",
+)  # fmt: skip
 def var_mean(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensors) -> Steps:
     yield from var(x, dim, correction, keepdim, out[0])
     yield from reduce(MEAN, x, dim, keepdim, out[1])

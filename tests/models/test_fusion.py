@@ -354,6 +354,39 @@ def test_norms_whose_statistics_nobody_reads_store_none() -> None:
         assert plain.execute([x])[0].tobytes() == fused.execute([x])[0].tobytes()
 
 
+@pytest.mark.parametrize(
+    ("operator", "arguments", "alone"),
+    [
+        ("aten.max.dim", (1, True), "aten.amax.default"),
+        ("aten.min.dim", (-1, False), "aten.amin.default"),
+        ("aten.var_mean.correction", ((1,), 1, True), "aten.var.correction"),
+    ],
+)
+def test_reductions_whose_second_result_nobody_reads_take_expressions(
+    operator: str, arguments: tuple[Any, ...], alone: str
+) -> None:
+    """One dispatch with what is before and behind, and NaN where it was."""
+    chain, shape = Chain(), (MAX, 8) if False in arguments else (MAX, 1, 5)
+    x = chain.input((MAX, 8, 5))
+    before = chain.node("aten.abs.default", x, chain.tensor(x.max_shape))
+    second = chain.tensor(shape, "float32" if operator.startswith("aten.var") else "int64")
+    first, _ = chain.node(operator, before, *arguments, (chain.tensor(shape), second))
+    last = chain.node("aten.neg.default", first, chain.tensor(shape))
+    read = chain.graph(last, second)
+    assert operator in [node.name for node in fuse(read).nodes]
+    graph = chain.graph(last)
+    assert [node.name for node in fuse(graph).nodes] == ["aten.abs.default", alone, "aten.neg.default"]
+    device = open_device()
+    made = optimized(fuse(graph), device.limits)
+    assert len(made.nodes) == 1
+    plain, fused = executor_of(graph), executor_of(made)
+    for rows in (MAX, 1, 7, MAX):
+        values = np.random.default_rng(rows).standard_normal((rows, 8, 5)).astype(np.float32)
+        values[0, 3, 1] = np.nan
+        fused.poison()
+        assert plain.execute([values])[0].tobytes() == fused.execute([values])[0].tobytes()
+
+
 def test_the_table_names_operators_that_exist() -> None:
     for fusion in (*FUSIONS, FIRST_RESULTS):
         assert all(name in OPS for name in (*fusion.anchors, *fusion.operators)), fusion.pattern
