@@ -245,8 +245,9 @@ def _print_unknown(report: Report) -> None:
         return
     print_text(
         f"{report.name}: the file does not say whether unknown dimensions were dynamic when it was exported: below the "
-        "bound of one that was static, results may be wrong. Compare such sizes with the module itself, or export it "
-        "with liveshape export, which writes down what is legal"
+        "bound of one that was static, results may be wrong. Nor does it say whether a bound is the one that was asked "
+        "for: ExecuTorch's own passes may have left the size of the example. Compare such sizes with the module "
+        "itself, or export it with liveshape export, which keeps bounds and writes down what is legal"
     )
     for name, places in report.baked.items():
         for axis, reason in places.items():
