@@ -44,8 +44,7 @@ for _name in _PLAIN:
     direct(_name, *exported(_name), any_size=True)
 for _name in _OTHERS:
     direct(_name, *exported(_name))
-for _name in ("_conj_physical", "conj_physical", "_conj_copy"):
-    direct("conjugate", *exported(_name))
+direct("conjugate", *exported("_conj_physical"), *exported("conj_physical"), *exported("_conj_copy"))
 direct("leaky_relu", *exported("leaky_relu"), given={"x": LiveTensor, "slope": float})
 direct("hardshrink", *exported("hardshrink"), given={"x": LiveTensor, "width": float})
 direct("elu", *exported("elu"), given={"x": LiveTensor, "alpha": float, "scale": float, "input_scale": float})

@@ -271,7 +271,7 @@ def test_the_command_ends_in_a_table_and_a_file(
     assert len(report["refused"]) == report["not_run"] == len(named(SOME)) - len(run)
     assert report["packages"].keys() >= {"numpy", device.adapter.library.replace("dawn", "wgpudawn")}
     (family,) = report["families"]
-    assert (family["name"], family["passed"]) == ("binary", len(run))
+    assert (family["name"], family["passed"]) == ("pointwise", len(run))
 
 
 def test_the_command_names_what_failed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

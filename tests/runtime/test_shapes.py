@@ -183,7 +183,8 @@ def test_what_nothing_proves_is_unknown(capsys: pytest.CaptureFixture[str]) -> N
     text, report = inspected(foreign(Mean), capsys)
     assert [dim["status"] for dim in report["inputs"][0]["dims"]] == ["unknown", "unknown"]
     assert "unknown: dimension 0 up to 6, dimension 1 up to 8" in text
-    assert "liveshape export, which writes down what is legal" in text
+    assert "Nor does it say whether a bound is the one that was asked for" in text
+    assert "liveshape export, which keeps bounds and writes down what is legal" in text
     assert "input 0, dimension 1: " in text
     assert "which is its bound: most likely it is static" in text
     assert list(report["baked"]["input 0"]) == ["1"]
