@@ -220,11 +220,13 @@ def _one_product(
         return kernels.lanes(*tensors, **values, SHARES=shares, LANES=lanes, WG=lanes, VEC=vector, groups=groups)
     if few:
         units = batch * ceil_div(columns, 4) if rows else 0
-        unit_threads = _unit_threads(units, depth, transposed, limits)
+        # Of a weight that is halves from load on columns are neighbours, for matrix units.
+        along = transposed and kernels not in (HALVES.whole, HALVES.parts)
+        unit_threads = _unit_threads(units, depth, along, limits)
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
         return kernels.rows(
             *tensors, **values, ROWS=1 << max(rows - 1, 0).bit_length(), UNIT_THREADS=unit_threads,
-            WG=max(kernels.rows.group_size, unit_threads), ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector,
+            WG=max(kernels.rows.group_size, unit_threads), ALTERNATING=1 if along else ALL_UNITS, VEC=vector,
             cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
@@ -261,8 +263,9 @@ def _in_parts(
     yield COMBINE(out, sums, addend, **ends, splits=parts, count=count, threads=count)
 
 
-def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> int:
-    """Threads that split the depth of four columns: the more, the fewer units there are to fill a device with.
+def _unit_threads(units: int, depth: int, along: bool, limits: Limits) -> int:
+    """Threads that split the depth of four columns: the more, the fewer units there are to fill a device with, and
+    where neighbours in memory lie along the depth.
 
     >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
     (128, 16)
@@ -270,8 +273,8 @@ def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> i
     (256, 128)
     """
     if not limits.has_many_threads:
-        return 64 if transposed and depth >= 1024 else 16
-    if transposed:
+        return 64 if along and depth >= 1024 else 16
+    if along:
         most = 256 if units <= FEWEST_UNITS else 128
         return next((threads for threads in (most, 128, 64) if depth >= 3 * threads), 16)
     return 128 if units <= FEWEST_UNITS and depth >= 128 else 64 if units <= FEW_UNITS and depth >= 64 else 16
