@@ -35,7 +35,8 @@ def test_prompts_of_any_length() -> None:
             error = np.abs(got - expected).max() / np.abs(expected).max()
             assert error < 5e-3, f"{length} tokens: {error}"
             assert length < 16 or error > 0, "it was not computed from halves"
-        found = {name.removeprefix("q4/matrix_tiles") for name in kernels_of(device) if "q4/matrix" in name}
+        names = {name.partition(" + ")[0] for name in kernels_of(device)}  # without the expression of a gate
+        found = {name.removeprefix("q4/matrix_tiles") for name in names if "q4/matrix" in name}
     assert found >= EPILOGUES
 
 
