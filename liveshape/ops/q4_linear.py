@@ -55,12 +55,11 @@ from liveshape.ops.quantized_rows import (
     WITH_MINIMA_RANK,
     can_quantize_rows,
     depth_of,
-    fake_quantize_rows,
     quantize_rows,
     quantized_shape,
     quantizes_rows,
 )
-from liveshape.ops.registry import Tensors, op
+from liveshape.ops.registry import OPS, Tensors, op
 from liveshape.ops.row_rules import row_wise, with_scales
 from liveshape.ops.shapes import ceil_div
 
@@ -139,7 +138,7 @@ def linear_dq8ca_q4gsw(
     """Dynamically quantized activations, 8 bits per row, times the weight: int8 dot products, scaled by group."""
     if not can_quantize_rows(x.max_shape[-1], group_size, weight, scales, ASYMMETRIC_UINT8):
         fake_quantized: LiveTensor = yield Scratch("float32", x.max_shape)
-        yield from fake_quantize_rows(x, input_scale, input_zero_point, fake_quantized)
+        yield from OPS["liveshape.fake_quantize_rows"].run(x, input_scale, input_zero_point, fake_quantized)
         yield from linear_q4gsw(fake_quantized, weight, scales, group_size, bias, out)
         return
     quantized: LiveTensor = yield Scratch(ASYMMETRIC_UINT8, quantized_shape(x.max_shape))

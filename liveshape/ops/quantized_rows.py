@@ -12,9 +12,9 @@ from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.pointwise import Build, Steps, evaluate
+from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.q4_heuristics import QUANT_GROUP
-from liveshape.ops.quantizing import RANGES, tokens, values_of
+from liveshape.ops.quantizing import RANGES, by_blocks, tokens, values_of
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import with_scales
 
@@ -30,18 +30,16 @@ INT8_ACTIVATIONS, FLOAT_ACTIVATIONS = "int8", "uint8"  # the dtype of a weight w
 QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quantize_group.wgsl
 
 
-@op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
-def fake_quantize_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Steps:
+@by_blocks("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
+def fake_quantize_rows(e: Build, x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor) -> Term:
     """Quantize and dequantize: floats that 8 bits can hold, for layers that cannot take quantized rows.
 
     A value that is no number has no place in the range: it comes through as it is.
     """
-    e = Build(out.dtype)
     rows, factor, zero = tokens(x).operands(x, scale, zero_point)
     steps = e.exact("round", e.exact("mul", rows, e.exact("reciprocal", factor)))
     codes = e.exact("clamp", e.exact("add", steps, zero), *RANGES["int8"])
-    values_of(e, codes, factor, zero)
-    yield from evaluate(e.made(), out, shape=x.shape)
+    return values_of(e, codes, factor, zero)
 
 
 @op("liveshape.quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)

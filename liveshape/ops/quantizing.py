@@ -14,7 +14,7 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.pointwise import Build, Steps, Term, Viewed, evaluate, pointwise
+from liveshape.ops.pointwise import Build, Define, Steps, Term, Viewed, evaluate, pointwise
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import axis_of, ceil_div, merge_dims, strides_of
@@ -39,15 +39,17 @@ class Blocks(NamedTuple):
     sizes: Shape
     kept: tuple[bool, ...]
 
-    def operands(self, x: LiveTensor, *factors: LiveTensor | None) -> tuple[Any, ...]:
-        """A tensor and what there is of each block, as they broadcast together."""
+    def operands(
+        self, x: LiveTensor, scale: LiveTensor, zero: LiveTensor | None
+    ) -> tuple[Viewed, Viewed, Viewed | None]:
+        """A tensor, and the scale and zero point of each block, as they broadcast together."""
         shape = tuple(size if keep else 1 for size, keep in zip(*self, strict=True))
-        for factor in factors:
-            if factor is not None and factor.numel < prod(shape):
+        for factor in (scale,) if zero is None else (scale, zero):
+            if factor.numel < prod(shape):
                 raise ShapeError(
                     f"{factor.shape} scales or zero points are too few for {prod(shape)} blocks of {x.shape}"
                 )
-        return (Viewed(x, self.sizes), *(None if factor is None else Viewed(factor, shape) for factor in factors))
+        return Viewed(x, self.sizes), Viewed(scale, shape), None if zero is None else Viewed(zero, shape)
 
 
 # Quantize and dequantize
@@ -92,21 +94,40 @@ def quantize_per_tensor(
     return codes(e, x, scale, zero_point, quant_min, quant_max)
 
 
-@op(
+def by_blocks(*names: str, **traits: Any) -> Callable[[Define], Define]:
+    """Register an operator on a tensor and what there is of each of its blocks, by its expression; none is fused."""
+    return pointwise(*names, shape=lambda x, *_: x.shape, pointwise=None, **traits)
+
+
+@pointwise(
+    *_both("dequantize", "per_tensor.default", "per_tensor.out"),
+    schema=f"x scale zero_point {_OUT}",
+    rows=elementwise("x"),
+)
+def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int, *_: Any) -> Term:
+    return values_of(e, x, scale, zero_point)
+
+
+@by_blocks(
     *_both("quantize", "per_channel.default", "per_channel.out"),
     schema=f"x scales zero_points axis {_RANGE} dtype out",
     rows=by_channels,
 )
 def quantize_per_channel(
-    x: LiveTensor,
-    scales: LiveTensor,
-    zero_points: LiveTensor,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    out: LiveTensor,
-) -> Steps:
-    yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
+    e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, axis: int, quant_min: int, quant_max: int
+) -> Term:
+    return codes(e, *_channels(x, axis).operands(x, scales, zero_points), quant_min, quant_max)
+
+
+@by_blocks(
+    *_both("dequantize", "per_channel.default", "per_channel.out"),
+    schema=f"x scales zero_points axis {_OUT}",
+    rows=by_channels,
+)
+def dequantize_per_channel(
+    e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, axis: int
+) -> Term:
+    return values_of(e, *_channels(x, axis).operands(x, scales, zero_points))
 
 
 @op(
@@ -124,75 +145,35 @@ def quantize_affine(
     out: LiveTensor,
 ) -> Steps:
     low, high = _range("uint8" if out.dtype == "uint8" else "int8", quant_min, quant_max)
-    yield from _quantize(x, scale, zero_point, _split(x, block_size), low, high, out)
+    e = Build(out.dtype)
+    codes(e, *_split(x, block_size).operands(x, scale, zero_point), low, high)
+    yield from evaluate(e.made(), out, shape=x.shape)
 
 
-@pointwise(
-    *_both("dequantize", "per_tensor.default", "per_tensor.out"),
-    schema=f"x scale zero_point {_OUT}",
-    rows=elementwise("x"),
-)
-def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int, *_: Any) -> Term:
-    return values_of(e, x, scale, zero_point)
-
-
-@op(
-    *_both("dequantize", "per_channel.default", "per_channel.out"),
-    schema=f"x scales zero_points axis {_OUT}",
-    rows=by_channels,
-)
-def dequantize_per_channel(
-    x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, axis: int, out: LiveTensor
-) -> Steps:
-    yield from _dequantize(x, scales, zero_points, _channels(x, axis), out)
-
-
-@op(
+@by_blocks(
     "torchao.dequantize_affine.default",
     schema=f"x block_size scale zero_point dtype {_RANGE} out_dtype out",
     rows=block_wise("scale", "zero_point"),
 )
 def dequantize_affine(
-    x: LiveTensor, block_size: Ints, scale: LiveTensor, zero_point: LiveTensor | None, out: LiveTensor
-) -> Steps:
-    yield from _dequantize(x, scale, zero_point, _split(x, block_size), out)
+    e: Build, x: LiveTensor, block_size: Ints, scale: LiveTensor, zero_point: LiveTensor | None
+) -> Term:
+    return values_of(e, *_split(x, block_size).operands(x, scale, zero_point))
 
 
 def _register(form: str, tail: str, rows: Any, blocks: Callable[[LiveTensor], Blocks], zero_first: bool) -> None:
     """Both directions, of what has a scale and a zero point for each of these blocks."""
 
-    @op(*_both("quantize", form, tail), schema=f"x scales zero_points {_RANGE} dtype out", rows=rows)
+    @by_blocks(*_both("quantize", form, tail), schema=f"x scales zero_points {_RANGE} dtype out", rows=rows)
     def quantize(
-        x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int, out: LiveTensor
-    ) -> Steps:
-        yield from _quantize(x, scales, zero_points, blocks(x), quant_min, quant_max, out, zero_first=zero_first)
+        e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int
+    ) -> Term:
+        operands = blocks(x).operands(x, scales, zero_points)
+        return codes(e, *operands, quant_min, quant_max, zero_first=zero_first)
 
-    @op(*_both("dequantize", form, tail), schema=f"x scales zero_points {_OUT}", rows=rows)
-    def dequantize(x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, out: LiveTensor) -> Steps:
-        yield from _dequantize(x, scales, zero_points, blocks(x), out)
-
-
-def _quantize(
-    x: LiveTensor,
-    scales: LiveTensor,
-    zeros: LiveTensor | None,
-    blocks: Blocks,
-    low: Number,
-    high: Number,
-    out: LiveTensor,
-    *,
-    zero_first: bool = False,
-) -> Steps:
-    e = Build(out.dtype)
-    values, scale, zero = blocks.operands(x, scales, zeros)
-    codes(e, values, scale, zero, low, high, zero_first=zero_first)
-    yield from evaluate(e.made(), out, shape=x.shape)
-
-
-def _dequantize(x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, blocks: Blocks, out: LiveTensor) -> Steps:
-    e = Build(out.dtype)
-    values_of(e, *blocks.operands(x, scales, zeros))
-    yield from evaluate(e.made(), out, shape=x.shape)
+    @by_blocks(*_both("dequantize", form, tail), schema=f"x scales zero_points {_OUT}", rows=rows)
+    def dequantize(e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor) -> Term:
+        return values_of(e, *blocks(x).operands(x, scales, zero_points))
 
 
 def _channels(x: LiveTensor, axis: int) -> Blocks:
@@ -256,26 +237,25 @@ def choose_qparams_affine(
         raise UnsupportedError(f"a mapping {mapping_type}; there are {', '.join(MAPPINGS)}")
     unsigned = zero_point.dtype == "uint8" or target_dtype == BYTE
     low, high = _range("uint8" if unsigned else "int8", quant_min, quant_max)
-    sizes, kept = _split(x, block_size)
+    blocks = _split(x, block_size)
     if keepdim:
         shape = tuple(size // block for size, block in zip(x.shape, block_size, strict=True))
     else:
-        shape = _only(sizes, kept, True)
+        shape = _only(*blocks, True)
         # A live size of one is a block of one, which counts as kept; the rank says whether it is.
         while len(shape) > scale.rank and shape[-1] == 1:
             shape = shape[:-1]
     scale.shape = zero_point.shape = shape
     smallest = SMALLEST_NORMAL[storage_type(x.dtype)] if eps is None else eps
-    yield _choose(x, sizes, kept, MAPPINGS[mapping_type], low, high, smallest, scale, zero_point)
+    yield _choose(x, blocks, MAPPINGS[mapping_type], low, high, smallest, out)
 
 
 @op("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed::choose_qparams.Tensor_out")
 def choose_qparams(
     x: LiveTensor, quant_min: int, quant_max: int, eps: float, dtype: Any, out: Tensors
 ) -> Iterator[Dispatch]:
-    scale, zero_point = out
-    scale.shape = zero_point.shape = (1,)
-    yield _choose(x, x.shape, (False,) * x.rank, ASYMMETRIC, quant_min, quant_max, eps, scale, zero_point)
+    out[0].shape = out[1].shape = (1,)
+    yield _choose(x, Blocks(x.shape, (False,) * x.rank), ASYMMETRIC, quant_min, quant_max, eps, out)
 
 
 @op(
@@ -284,24 +264,16 @@ def choose_qparams(
     rows=row_wise("x"),
 )
 def choose_qparams_per_token_asymmetric(x: LiveTensor, dtype: Any, out: Tensors) -> Iterator[Dispatch]:
-    scale, zero_point = out
-    scale.shape = zero_point.shape = (*x.shape[:-1], 1)
-    kept = (*(True for _ in x.shape[:-1]), False)
-    yield _choose(x, x.shape, kept, CLOSER_END, *RANGES["int8"], FLOAT_EPSILON, scale, zero_point)
+    out[0].shape = out[1].shape = (*x.shape[:-1], 1)
+    blocks = Blocks(x.shape, (*(True for _ in x.shape[:-1]), False))
+    yield _choose(x, blocks, CLOSER_END, *RANGES["int8"], FLOAT_EPSILON, out)
 
 
 def _choose(
-    x: LiveTensor,
-    sizes: Shape,
-    kept: tuple[bool, ...],
-    mapping: int,
-    low: Number,
-    high: Number,
-    eps: float,
-    scale: LiveTensor,
-    zero_point: LiveTensor,
+    x: LiveTensor, blocks: Blocks, mapping: int, low: Number, high: Number, eps: float, outputs: Tensors
 ) -> Dispatch:
-    packed = is_packed(zero_point.dtype)
+    sizes, kept = blocks
+    packed = is_packed(outputs[1].dtype)
     steps = strides_of(sizes)
     outer, (outer_steps,) = merge_dims(*(_only(row, kept, True) for row in (sizes, steps)))
     inner, (inner_steps,) = merge_dims(*(_only(row, kept, False) for row in (sizes, steps)))
@@ -315,7 +287,7 @@ def _choose(
     rows = 4 if packed or walk["units"] >= 4 else 1
     kernel = CHOOSE_QPARAMS if packed else CHOOSE_QPARAMS_EACH
     return kernel(
-        scale, zero_point, x, **walk, low=low, high=high, eps=eps, middle=int((high + low + 1) / 2), MAPPING=mapping,
+        *outputs, x, **walk, low=low, high=high, eps=eps, middle=int((high + low + 1) / 2), MAPPING=mapping,
         ROWS=rows, UNIT_THREADS=ALL, VEC=vector, groups=ceil_div(walk["units"], rows),
         turns=walk["count"] // CHOOSING_ELEMENTS,
     )  # fmt: skip
