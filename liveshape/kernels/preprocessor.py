@@ -4,7 +4,7 @@
     #choice EPILOGUE: store, residual what `Kernel.load(name, EPILOGUE="residual")` decides; else it is the first
     #if EPILOGUE == residual          also `!=`, and a name alone: neither 0 nor false
     #elif, #else, #endif
-    #unroll i < ROWS, #endunroll      the text between them, once for every i, which it has as `$i`
+    #unroll i < ROWS, #endunroll      the text between them, once for every i, which it has as `$i`; also `i < 4`
 
 A condition on a choice is decided when the kernel is loaded, so that bindings and Params may depend on it. One on an
 `override` is decided when the text of a variant is made, and so is how often a text is unrolled: compilers keep a
@@ -279,7 +279,8 @@ def conditions(pieces: Pieces) -> Iterator[Condition]:
     """All conditions that are left, and what counts the texts that are unrolled."""
     for piece in pieces:
         if isinstance(piece, Unrolled):
-            yield piece.counted
+            if not piece.counted.name.isdigit():
+                yield piece.counted
             yield from conditions(piece.pieces)
         if isinstance(piece, Conditional):
             for condition, body in piece.branches:
@@ -312,6 +313,8 @@ def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
     'fn two() {}\\n'
     >>> resolve(parse("sample", "#unroll i < ROWS\\nlet x$i = $iu;\\n#endunroll\\n").pieces, {"ROWS": "2u"})
     'let x0 = 0u;\\nlet x1 = 1u;\\n'
+    >>> resolve(parse("sample", "#unroll i < 2\\nlet x$i = $iu;\\n#endunroll\\n").pieces, {})
+    'let x0 = 0u;\\nlet x1 = 1u;\\n'
     """
     if len(pieces) == 1 and isinstance(pieces[0], str):
         return pieces[0]
@@ -325,6 +328,7 @@ def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
                     found.append(resolve(body, constants))
                     break
         elif isinstance(piece, Unrolled):
-            text, count = resolve(piece.pieces, constants), int(str(constants[piece.counted.name]).rstrip("u"))
+            text, name = resolve(piece.pieces, constants), piece.counted.name
+            count = int(str(constants.get(name, name)).rstrip("u"))
             found += [text.replace(f"${piece.variable}", str(each)) for each in range(count)]
     return "".join(found)

@@ -333,18 +333,18 @@ def _unit_threads(wanted: int) -> int:
 def tile_config(rows: int, columns: int, group: int, int8: bool, large: bool, limits: Limits) -> dict[str, Any]:
     """Tiles of 128 by 128, 64 by 64 (int8 128), 32 by 64, 16 by 128 or 8 by 256, as rows need and memory has them."""
     if large:
-        groups = {"groups": ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)}
-        tile = {"ROW_THREADS": 16, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "BUFFERS": 2, "WG": LARGE_TILE_THREADS}
-        return groups | tile if int8 else groups
+        tile = {"ROW_THREADS": 16, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "WG": LARGE_TILE_THREADS}
+        own: dict[str, Any] = {"BUFFERS": 2} if int8 else {"LARGE": True, "UNROLLED": 16}
+        return tile | own | {"groups": ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)}
     least = 9 if not int8 and limits.max_workgroup_bytes < WIDE_TILE_BYTES else 1
     down, tall = _tile_threads(max(rows, least)), rows > 32
+    tile = {"ROW_THREADS": down, "ROW_VEC4S": 1 + tall}
     if not int8:
-        groups = {"groups": ceil_div(rows, 64) * ceil_div(columns, 512 // down)}
-        tile = {"ROW_THREADS": down, "ROW_VEC4S": 1 + tall, "TILE_DEPTH": 4}
-        return groups | tile | {"SCALE_SPAN": 4 if group % 4 == 0 else 1}
+        groups = ceil_div(rows, 64) * ceil_div(columns, 512 // down)
+        return tile | {"SCALE_SPAN": 4 if group % 4 == 0 else 1, "groups": groups}
     # Two tiles of 8 by 256 are more than workgroup memory that every device has.
-    groups = {"groups": ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS if tall else 512 // down)}
-    return groups | {"ROW_THREADS": down, "ROW_VEC4S": 1 + tall, "COLUMN_VEC4S": 1 + tall, "BUFFERS": 1 + tall}
+    groups = ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS if tall else 512 // down)
+    return tile | {"COLUMN_VEC4S": 1 + tall, "BUFFERS": 1 + tall, "groups": groups}
 
 
 def _tile_threads(rows: int) -> int:

@@ -15,20 +15,20 @@ _FLOATS = {
     "normed_staged_gemv": ("gemv", {"ROW": "rms"}),  # and with its RMSNorm in the prologue
     "few_rows": ("few_rows", {}),
     "tiles": ("tiles", {}),
-    "large_tiles": ("large_tiles", {}),
     "matrix_tiles": ("matrix_tiles", {}),  # rows and weight as halves, by matrix units
     "combine_splits": ("combine_splits", {}),  # the partial sums of split-K
 }
+_INT8 = {"OPERANDS": "int8"}
 _QUANTIZED_ROW = {
-    "int8_gemv": ("int8_gemv", {}),
-    "quantizing_gemv": ("int8_gemv", {"ROW": "floats"}),  # every workgroup quantizes the row in its prologue
+    "int8_gemv": ("gemv", _INT8),
+    "quantizing_gemv": ("gemv", _INT8 | {"ROW": "staged"}),  # every workgroup quantizes the row in its prologue
 }
 _QUANTIZED = _QUANTIZED_ROW | {
     # The RMSNorm scale is applied in the epilogue, from the sum of squares of the row.
-    "normed_int8_gemv": ("int8_gemv", {"TOTAL": "sums_and_squares"}),
-    "normed_quantizing_gemv": ("int8_gemv", {"ROW": "floats", "NORM": "rms"}),
-    "int8_few_rows": ("few_rows", {"OPERANDS": "int8"}),
-    "int8_tiles": ("int8_tiles", {}),
+    "normed_int8_gemv": ("gemv", _INT8 | {"TOTAL": "sums_and_squares"}),
+    "normed_quantizing_gemv": ("gemv", _INT8 | {"ROW": "rms"}),
+    "int8_few_rows": ("few_rows", _INT8),
+    "int8_tiles": ("tiles", _INT8),
     "combine_splits": ("combine_splits", {}),
 }
 

@@ -372,7 +372,7 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     rows, columns, depth = product.sizes()
     layer, limits = product.layer, product.limits
     large = is_large(rows, depth, layer["GROUP"], limits)
-    name = "int8_tiles" if int8 else "large_tiles" if large else "tiles"
+    name = "int8_tiles" if int8 else "tiles"
     tiles = tile_config(rows, columns, layer["GROUP"], int8, large, limits)
     splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:

@@ -32,9 +32,7 @@ everywhere = pytest.mark.parametrize(
 # Constants that say which rows a thread or a workgroup has, and those of their staging.
 ROWS = {
     "q4/few_rows": {"ROWS"},
-    "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "TILE_DEPTH", "SCALE_SPAN", "WG"},
-    "q4/large_tiles": {"WG"},
-    "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
+    "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "LARGE", "UNROLLED", "SCALE_SPAN", "WG"},
     "matmul/tiled": {"TILE_ROWS"},
     "matmul/lane_tiles": {"SHARES"},
     "matmul/register_tiles": {
@@ -50,7 +48,6 @@ ROWS = {
         "UNROLLED",
     },
 }
-SAME_ORDER = {"q4/large_tiles": "q4/tiles"}
 COPIES = {"elementwise", "indexing", "movement"}  # folders of kernels that sum nothing
 # Params that divide a sum; more splits of a context than it has keys for are empty.
 DIVIDING = {"q4": "splits", "attention": "split_keys"}
@@ -72,7 +69,7 @@ def order_of(variant: Variant, params: bytes) -> tuple[Any, ...]:
     dividing = None
     if (name := DIVIDING.get(folder_of(variant))) in kernel.fields:
         dividing = dict(zip(kernel.fields, kernel.layout.unpack(params), strict=True))[name]
-    return SAME_ORDER.get(file, file), kernel.others, variant.types, constants, variant.subgroup, dividing
+    return file, kernel.others, variant.types, constants, variant.subgroup, dividing
 
 
 def orders(runner: BatchRunner) -> dict[str, set[frozenset[Any]]]:

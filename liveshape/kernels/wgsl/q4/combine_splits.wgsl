@@ -20,12 +20,13 @@ fn main(
     let i = group_index(group, grid) * WG + thread;
     let fours = (params.columns + 3u) / 4u;
     let row = i / fours;
+    let column = i % fours * 4u;
     var total = vec4<f32>();
     if (row < params.rows) {
-        prefetch_residual(row, i % fours * 4u);
+        prefetch_residual(row, column);
         for (var split_index = 0u; split_index < params.splits; split_index++) {
             total += partial_sums[split_index * params.rows * fours + i];
         }
     }
-    store_unit(thread, i, thread, true, total);
+    store_unit(thread, row, column, thread, true, total);
 }

@@ -23,16 +23,11 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 
 // 32 neighbours of a row, from the pairs at 16 places on.
 fn group_at(place: u32) -> Eight {
-    return Eight(
-        vec4<f32>(pair_at(place), pair_at(place + 1u)),
-        vec4<f32>(pair_at(place + 2u), pair_at(place + 3u)),
-        vec4<f32>(pair_at(place + 4u), pair_at(place + 5u)),
-        vec4<f32>(pair_at(place + 6u), pair_at(place + 7u)),
-        vec4<f32>(pair_at(place + 8u), pair_at(place + 9u)),
-        vec4<f32>(pair_at(place + 10u), pair_at(place + 11u)),
-        vec4<f32>(pair_at(place + 12u), pair_at(place + 13u)),
-        vec4<f32>(pair_at(place + 14u), pair_at(place + 15u)),
-    );
+    var eight: Eight;
+#unroll n < 8
+    eight[$n] = vec4<f32>(pair_at(place + 2u * $nu), pair_at(place + 2u * $nu + 1u));
+#endunroll
+    return eight;
 }
 #elif EPILOGUE == residual_quantized
 // The layer of one row, plus a residual. The sum is a result, and once more quantized for layers that read its RMSNorm:
@@ -100,13 +95,14 @@ fn store_pair(row: u32, of_weight: u32, products: vec2<f32>) {
     if (column >= QUERY_COLUMNS && slot >= params.slots) {
         return;
     }
+    let start = slot * KEY_COLUMNS;
+    let position = angle_row(row);
+#else
+    let start = params.cache_start + row * KEY_COLUMNS;
+    let position = params.first_row + row;
 #endif
     if (column >= QUERY_COLUMNS + KEY_COLUMNS) {
-#if POSITIONS == table
-        let place = slot * KEY_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS;
-#else
-        let place = params.cache_start + row * KEY_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS;
-#endif
+        let place = start + column - QUERY_COLUMNS - KEY_COLUMNS;
         value_out[place] = TKey(pair.x);
         value_out[place + 1u] = TKey(pair.y);
         return;
@@ -114,20 +110,11 @@ fn store_pair(row: u32, of_weight: u32, products: vec2<f32>) {
     let own = select(column, column - QUERY_COLUMNS, column >= QUERY_COLUMNS);
     let i = own % HEAD_SIZE / 2u;
     let half = select(HEAD_SIZE / 2u, 0u, INTERLEAVED);
-#if POSITIONS == table
-    let angle = angle_row(row) * (HEAD_SIZE / 2u + half) + i;
-#else
-    let angle = (params.first_row + row) * (HEAD_SIZE / 2u + half) + i;
-#endif
+    let angle = position * (HEAD_SIZE / 2u + half) + i;
     let result = rotated(pair, angle, angle + half);
     let place = own - own % HEAD_SIZE + select(i, 2u * i, INTERLEAVED);
     let other = place + select(HEAD_SIZE / 2u, 1u, INTERLEAVED);
     if (column >= QUERY_COLUMNS) {
-#if POSITIONS == table
-        let start = slot * KEY_COLUMNS;
-#else
-        let start = params.cache_start + row * KEY_COLUMNS;
-#endif
         key_out[start + place] = TKey(result.x);
         key_out[start + other] = TKey(result.y);
     } else {
@@ -139,6 +126,33 @@ fn store_pair(row: u32, of_weight: u32, products: vec2<f32>) {
 fn store_four(row: u32, column: u32, products: vec4<f32>) {
     store_pair(row, column, products.xy);
     store_pair(row, column + 2u, products.zw);
+}
+#elif EPILOGUE == residual
+// The layer, rounded as by an operator of its own, plus a residual, which may be prefetched while the sums are made.
+@group(0) @binding(4) var<storage, read> residual: array<TOut>;
+@group(0) @binding(5) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+var<private> residual_ahead: vec4<f32>;
+
+fn prefetch_residual(row: u32, column: u32) {
+#unroll i < 4
+    residual_ahead[$i] = f32(residual[row * params.columns + min(column + $iu, params.columns - 1u)]);
+#endunroll
+}
+
+fn store_prefetched(row: u32, column: u32, products: vec4<f32>) {
+#unroll i < 4
+    if (row < params.rows && column + $iu < params.columns) {
+        let layer = f32(TOut(with_bias(column + $iu, products[$i])));
+        out[row * params.columns + column + $iu] = TOut(residual_ahead[$i] + layer);
+    }
+#endunroll
+}
+
+fn store_four(row: u32, column: u32, products: vec4<f32>) {
+    prefetch_residual(min(row, params.rows - 1u), column);
+    store_prefetched(row, column, products);
 }
 #else
 #if EPILOGUE == qkv
@@ -167,23 +181,6 @@ fn store(row: u32, of_weight: u32, product: f32) {
         out_3[row * VALUE_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS] = value;
     }
 }
-#elif EPILOGUE == residual
-// The layer, rounded as by an operator of its own, plus a residual.
-@group(0) @binding(4) var<storage, read> residual: array<TOut>;
-@group(0) @binding(5) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(6) var<uniform> params: Params;
-
-fn store_with_residual(row: u32, column: u32, product: f32, other: f32) {
-    if (row < params.rows && column < params.columns) {
-        out[row * params.columns + column] = TOut(other + f32(TOut(with_bias(column, product))));
-    }
-}
-
-fn store(row: u32, column: u32, product: f32) {
-    if (row < params.rows && column < params.columns) {
-        store_with_residual(row, column, product, f32(residual[row * params.columns + column]));
-    }
-}
 #else
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(5) var<uniform> params: Params;
@@ -196,9 +193,8 @@ fn store(row: u32, column: u32, product: f32) {
 #endif
 
 fn store_four(row: u32, column: u32, products: vec4<f32>) {
-    store(row, column, products.x);
-    store(row, column + 1u, products.y);
-    store(row, column + 2u, products.z);
-    store(row, column + 3u, products.w);
+#unroll i < 4
+    store(row, column + $iu, products[$i]);
+#endunroll
 }
 #endif

@@ -23,9 +23,8 @@ fn plus_loaded(sums: vec4<f32>, numbers: Numbers, row: u32, word: u32) -> vec4<f
 #include q4/int8_columns
 
 fn plus_loaded(sums: vec4<f32>, four: Four, row: u32, group: u32) -> vec4<f32> {
-    let place = (min(row, params.rows - 1u) * groups() + group) * 3u;
-    let places = in_weight_order(x[place], x[place + 1u]);
-    return plus_bytes(sums, four, places, bitcast<vec4<f32>>(x[place + 2u]));
+    let place = place_of_row(row, group);
+    return plus_bytes(sums, four, in_weight_order(x[place], x[place + 1u]), bitcast<vec4<f32>>(x[place + 2u]));
 }
 #endif
 #include q4/epilogue
@@ -43,13 +42,13 @@ fn main(
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
     let member = thread % COOPERATING;
-    // The sums of eight rows are two matrices: an array that is indexed in a loop may be spilled to memory.
-    var upper = mat4x4<f32>();
-    var lower = mat4x4<f32>();
+    // Sums have names: an array that is indexed in a loop may be spilled to memory.
+#unroll r < ROWS
+    var sums_$r = vec4<f32>();
+#endunroll
 #if OPERANDS == floats
     // The next words are prefetched to registers.
-    let last = params.columns - 1u;
-    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
+    let columns = columns_from(column);
     let words = (params.depth + 7u) / 8u;
     var next = fetch(columns, min(member, words - 1u));
     for (var i = member; i < words; i += COOPERATING) {
@@ -59,20 +58,16 @@ fn main(
     for (var i = member; i < groups(); i += COOPERATING) {
         let loaded = fetch(column, i);
 #endif
-        upper[0] = plus_loaded(upper[0], loaded, row, i);
-        if (ROWS > 1u) {
-            upper[1] = plus_loaded(upper[1], loaded, row + 1u, i);
-        }
-        if (ROWS > 2u) {
-            upper[2] = plus_loaded(upper[2], loaded, row + 2u, i);
-            upper[3] = plus_loaded(upper[3], loaded, row + 3u, i);
-        }
-        if (ROWS > 4u) {
-            lower[0] = plus_loaded(lower[0], loaded, row + 4u, i);
-            lower[1] = plus_loaded(lower[1], loaded, row + 5u, i);
-            lower[2] = plus_loaded(lower[2], loaded, row + 6u, i);
-            lower[3] = plus_loaded(lower[3], loaded, row + 7u, i);
-        }
+#unroll r < ROWS
+        sums_$r = plus_loaded(sums_$r, loaded, row + $ru, i);
+#endunroll
     }
-    store_sums(thread, first_unit, per_row, upper, lower);
+    // Few rows at a time: scratch for the partial sums must fit in workgroup memory.
+#unroll r < ROWS
+    partial_totals[thread * TOGETHER + $ru % TOGETHER] = sums_$r;
+    if ($ru % TOGETHER == TOGETHER - 1u) {
+        workgroupBarrier();
+        store_rows(thread, first_unit, per_row, $ru + 1u - TOGETHER);
+    }
+#endunroll
 }

@@ -1,6 +1,8 @@
 // Eight places of the depth of four columns as they are loaded, and their products with a row of floats.
 override SCALE_SPAN: u32 = 8; // how many neighbours of the depth surely share a scale: 8 or 1
 
+#include q4/column_vectors
+
 struct Eight {
     words: vec4<u32>,
     more: vec4<u32>, // of bytes, the other four

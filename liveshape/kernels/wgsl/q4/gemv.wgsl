@@ -1,107 +1,132 @@
-// 4-bit GEMV of one row of floats, bound by reading the weight: a unit is four columns, and UNIT_THREADS threads split
-// its depth.
-// subgroups up to 128 threads: more shuffle so much that memory is faster.
+// 4-bit GEMV of one row, of floats or quantized, bound by reading the weight: a unit is four columns, and UNIT_THREADS
+// threads split its depth. The first weights are prefetched while the row is loaded.
+#choice OPERANDS: floats, int8
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
+
+const PLACES: u32 = GROUP_UNITS;
+
+#include reduction/across_threads
+#if OPERANDS == floats
+// subgroups up to 128 threads: more shuffle so much that memory is faster.
 override PREFETCHED: u32 = 1; // eights of a column that a thread loads before it waits for the first: 1 or 4
 override VECTOR_LOADS: bool = false; // whether these are 32 neighbours of one group or of two, loaded as vectors
 
-alias Total = vec4<f32>; // the sums of four columns
+#include common/multiply_add
+#include q4/float_operands
+#include q4/row
+#include q4/float_columns
+#else
+// unchecked: columns and groups are held below the sizes that planning checked.
+#include q4/int8_row
+#include q4/int8_columns
+#endif
+
+#if TOTAL == sums_and_squares
+// The row is quantized before its RMSNorm: partial sums of four columns, and of the squares of the row, which the
+// producer wrote beside it and which give the RMSNorm scale.
+override EPS: f32 = 0.0;
+
+struct Total {
+    sums: vec4<f32>,
+    squares: f32,
+}
+
+fn combine(a: Total, b: Total) -> Total {
+    return Total(a.sums + b.sums, a.squares + b.squares);
+}
+
+fn plus_group(total: Total, four: Four, row: Places, of_row: vec4<f32>) -> Total {
+    return Total(plus_bytes(total.sums, four, row, of_row), total.squares + of_row.w);
+}
+
+fn sums_of(total: Total) -> vec4<f32> {
+    return total.sums * inverseSqrt(total.squares / f32(params.depth) + EPS);
+}
+#else
+alias Total = vec4<f32>; // partial sums of four columns
 
 fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-#include common/multiply_add
-#include reduction/across_threads
-#include q4/float_operands
-#include q4/row
+fn sums_of(total: Total) -> vec4<f32> {
+#if OPERANDS == floats
+    return scaled(total);
+#elif ROW == rms
+    return total * row_scale;
+#else
+    return total;
+#endif
+}
+#if OPERANDS == int8
+
+fn plus_group(total: Total, four: Four, row: Places, of_row: vec4<f32>) -> Total {
+    return plus_bytes(total, four, row, of_row);
+}
+#endif
+#endif
+
 #include q4/epilogue
-#include q4/residual_prefetch
-#include q4/float_columns
+#include q4/epilogue_unit
 
-fn plus(sums: vec4<f32>, eight: Eight, column: u32) -> vec4<f32> {
-    return plus_row(sums, numbers_of(eight, column), 0u);
-}
-
-// What a thread prefetches.
-struct Prefetched {
-    first: Eight,
-    second: Eight,
-    third: Eight,
-    fourth: Eight,
-}
-
-struct Vectors {
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
-}
-
-fn vectors(columns: vec4<u32>, k: u32, behind: u32) -> Vectors {
-    let at = (columns * params.column_bytes + k / 8u * BITS) / 16u + behind;
-    return Vectors(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
-}
+#if OPERANDS == floats
+alias Prefetched = array<Eight, PREFETCHED>;
 
 fn words_from(given: Vectors, n: u32) -> vec4<u32> {
-    return vec4<u32>(given.a[n], given.b[n], given.c[n], given.d[n]);
-}
-
-fn neighbours(columns: vec4<u32>, k: u32) -> Prefetched {
-    let scale = scale_four(columns.x, k);
-    let minimum = minimum_four(columns.x, k);
-    var upper_scale = scale;
-    var upper_minimum = minimum;
-    if (GROUP % 32u != 0u) {
-        upper_scale = scale_four(columns.x, k + 16u);
-        upper_minimum = minimum_four(columns.x, k + 16u);
-    }
-    let low = vectors(columns, k, 0u);
-    if (BITS == 8u) {
-        let high = vectors(columns, k, 1u);
-        return Prefetched(
-            Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
-            Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
-            Eight(words_from(high, 0u), words_from(high, 1u), upper_scale, upper_minimum, k + 16u),
-            Eight(words_from(high, 2u), words_from(high, 3u), upper_scale, upper_minimum, k + 24u),
-        );
-    }
-    return Prefetched(
-        Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
-        Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
-        Eight(words_from(low, 2u), vec4<u32>(), upper_scale, upper_minimum, k + 16u),
-        Eight(words_from(low, 3u), vec4<u32>(), upper_scale, upper_minimum, k + 24u),
-    );
+    return vec4<u32>(given[0][n], given[1][n], given[2][n], given[3][n]);
 }
 
 fn prefetch(columns: vec4<u32>, i: u32) -> Prefetched {
-    if (VECTOR_LOADS) {
-        return neighbours(columns, i * 8u);
+    var eights: Prefetched;
+#if VECTOR_LOADS
+    let k = i * 8u;
+    let places = (columns * params.column_bytes + i * BITS) / 16u;
+    var halves: array<Vectors, 2>; // nibbles have the first
+    halves[0] = vectors_at(places);
+    if (BITS == 8u) {
+        halves[1] = vectors_at(places + 1u);
     }
-    let first = fetch(columns, i);
-    if (PREFETCHED == 4u) {
-        return Prefetched(
-            first,
-            fetch(columns, i + COOPERATING),
-            fetch(columns, i + 2u * COOPERATING),
-            fetch(columns, i + 3u * COOPERATING)
-        );
+    var scale = scale_four(columns.x, k);
+    var minimum = minimum_four(columns.x, k);
+#unroll n < PREFETCHED
+    if (GROUP % 32u != 0u && $nu == 2u) {
+        scale = scale_four(columns.x, k + 16u);
+        minimum = minimum_four(columns.x, k + 16u);
     }
-    return Prefetched(first, first, first, first);
+    if (BITS == 8u) {
+        let first_$n = words_from(halves[$n / 2], $nu % 2u * 2u);
+        let last_$n = words_from(halves[$n / 2], $nu % 2u * 2u + 1u);
+        eights[$n] = Eight(first_$n, last_$n, scale, minimum, k + $nu * 8u);
+    } else {
+        eights[$n] = Eight(words_from(halves[0], $nu), vec4<u32>(), scale, minimum, k + $nu * 8u);
+    }
+#endunroll
+#else
+#unroll n < PREFETCHED
+    eights[$n] = fetch(columns, i + $nu * COOPERATING);
+#endunroll
+#endif
+    return eights;
 }
-
-fn plus_prefetched(sums: vec4<f32>, prefetched: Prefetched, column: u32) -> vec4<f32> {
-    let result = plus(sums, prefetched.first, column);
-    if (PREFETCHED == 4u) {
-        return plus(plus(plus(result, prefetched.second, column), prefetched.third, column), prefetched.fourth, column);
+#elif ROW != global
+fn plus_quantized(mine: Total, four: Four, i: u32) -> Total {
+    let first = i * 4u;
+    let low = vec4<u32>(low_words[first], low_words[first + 1u], low_words[first + 2u], low_words[first + 3u]);
+    let high = vec4<u32>(high_words[first], high_words[first + 1u], high_words[first + 2u], high_words[first + 3u]);
+    var row = Places(low, high);
+    if (BITS == 8u) {
+        row = Places(vec4<u32>(low.x, high.x, low.y, high.y), vec4<u32>(low.z, high.z, low.w, high.w));
     }
-    return result;
+    let step = step_of_quantized(i).size;
+    let total = f32(sum_of_bytes(low) + sum_of_bytes(high));
+    return plus_group(mine, four, row, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
 }
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -110,28 +135,46 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let unit = unit_of(group_index(group, grid), thread);
-    let last = params.columns - 1u;
-    let column = min(unit * 4u, last);
-    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
+    let column = min(unit * 4u, params.columns - 1u);
     let member = member_of(thread);
-    var sums = Total();
+    var mine = Total();
+#if OPERANDS == floats
+    let columns = columns_from(column);
     // There are fewer threads than words, so that each has a first load; it is in flight while the row is loaded.
     var i = member * select(1u, PREFETCHED, VECTOR_LOADS);
     var prefetched = prefetch(columns, i);
+#elif ROW != global
+    var four = fetch(column, min(member, DEPTH_GROUPS - 1u));
+#endif
     if (member == 0u) {
         prefetch_residual(0u, column);
     }
+#if OPERANDS == floats
     load_row(thread);
     loop {
-        sums = plus_prefetched(sums, prefetched, column);
+#unroll n < PREFETCHED
+        mine = plus_row(mine, numbers_of(prefetched[$n], column), 0u);
+#endunroll
         i += COOPERATING * PREFETCHED;
         if (i * 8u >= params.depth) {
             break;
         }
         prefetched = prefetch(columns, i);
     }
-    let total = reduce_unit(thread, sums);
-    if (member == 0u && unit * 4u < params.columns) {
-        store_prefetched(0u, unit * 4u, scaled(total));
+#elif ROW != global
+    load_row(thread);
+    for (var i = member; i < DEPTH_GROUPS; i += COOPERATING) {
+        if (i != member) {
+            four = fetch(column, i);
+        }
+        mine = plus_quantized(mine, four, i);
     }
+#else
+    for (var i = member; i < groups(); i += COOPERATING) {
+        let row = in_weight_order(x[i * 3u], x[i * 3u + 1u]);
+        mine = plus_group(mine, fetch(column, i), row, bitcast<vec4<f32>>(x[i * 3u + 2u]));
+    }
+#endif
+    let total = reduce_unit(thread, mine);
+    store_unit(thread, 0u, unit * 4u, unit_of(0u, thread), member == 0u, sums_of(total));
 }

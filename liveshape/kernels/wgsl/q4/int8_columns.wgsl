@@ -1,21 +1,12 @@
 // 32 places of the depth of four columns as they lie in memory, and their products with a quantized row.
+#include q4/column_vectors
+
 struct Four {
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
-    upper: Upper,
+    vectors: Vectors,
+    upper: Vectors, // of bytes, the last 16 places
     scale: vec4<f32>,
     upper_scale: vec4<f32>, // of the last 16 places, where these have their own
     minimum: vec4<f32>,
-}
-
-// Of bytes, the last 16 places.
-struct Upper {
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
 }
 
 // 32 places of a quantized row in the order of the weight: of nibbles the even and the odd ones, of bytes the first 16
@@ -26,24 +17,17 @@ struct Places {
 }
 
 fn fetch(column: u32, group: u32) -> Four {
-    let last = params.columns - 1u;
-    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
-    let at = (columns * groups() + group) * (BITS / 4u);
-    var upper = Upper();
+    let places = (columns_from(column) * groups() + group) * (BITS / 4u);
+    var upper = Vectors();
     if (BITS == 8u) {
-        upper = Upper(weight[at.x + 1u], weight[at.y + 1u], weight[at.z + 1u], weight[at.w + 1u]);
+        upper = vectors_at(places + 1u);
     }
     var upper_scale = vec4<f32>();
     if (GROUP == 16u) {
         upper_scale = scale_four(column, group * 32u + 16u);
     }
-    return Four(
-        weight[at.x], weight[at.y], weight[at.z], weight[at.w],
-        upper,
-        scale_four(column, group * 32u),
-        upper_scale,
-        minimum_four(column, group * 32u),
-    );
+    let scale = scale_four(column, group * 32u);
+    return Four(vectors_at(places), upper, scale, upper_scale, minimum_four(column, group * 32u));
 }
 
 // Even and odd places, as rows are stored, in the order of the weight.
@@ -68,34 +52,26 @@ fn dot_words(words: vec4<u32>, row: Places) -> i32 {
     return dot_16(evens(words), row.low) + dot_16(odds(words), row.high);
 }
 
-// The first 16 places of bytes.
-fn dot_lower(four: Four, row: Places) -> vec4<i32> {
-    return vec4<i32>(
-        dot_16(four.a, row.low), dot_16(four.b, row.low), dot_16(four.c, row.low), dot_16(four.d, row.low),
-    );
-}
-
-fn dot_upper(four: Four, row: Places) -> vec4<i32> {
-    return vec4<i32>(
-        dot_16(four.upper.a, row.high), dot_16(four.upper.b, row.high),
-        dot_16(four.upper.c, row.high), dot_16(four.upper.d, row.high),
-    );
+// 16 places of bytes.
+fn dot_bytes(bytes: Vectors, row: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(dot_16(bytes[0], row), dot_16(bytes[1], row), dot_16(bytes[2], row), dot_16(bytes[3], row));
 }
 
 fn dot_four(four: Four, row: Places) -> vec4<f32> {
     if (BITS == 8u) {
-        return vec4<f32>(dot_lower(four, row) + dot_upper(four, row));
+        return vec4<f32>(dot_bytes(four.vectors, row.low) + dot_bytes(four.upper, row.high));
     }
     return vec4<f32>(vec4<i32>(
-        dot_words(four.a, row), dot_words(four.b, row), dot_words(four.c, row), dot_words(four.d, row),
+        dot_words(four.vectors[0], row), dot_words(four.vectors[1], row),
+        dot_words(four.vectors[2], row), dot_words(four.vectors[3], row),
     ));
 }
 
 // The sums of four columns plus the products of 32 places with a quantized row: its integers, its step and zero point.
 fn plus_bytes(sums: vec4<f32>, four: Four, row: Places, of_row: vec4<f32>) -> vec4<f32> {
     if (GROUP == 16u) {
-        let lower = fma(vec4<f32>(dot_lower(four, row)), of_row.x * four.scale, sums);
-        return fma(vec4<f32>(dot_upper(four, row)), of_row.x * four.upper_scale, lower);
+        let lower = fma(vec4<f32>(dot_bytes(four.vectors, row.low)), of_row.x * four.scale, sums);
+        return fma(vec4<f32>(dot_bytes(four.upper, row.high)), of_row.x * four.upper_scale, lower);
     }
     var dots = dot_four(four, row);
     if (BITS == 4u) {

@@ -5,3 +5,7 @@
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 #include q4/layer
 #include q4/nibble_bytes
+
+fn place_of_row(row: u32, group: u32) -> u32 {
+    return (min(row, params.rows - 1u) * groups() + group) * 3u;
+}

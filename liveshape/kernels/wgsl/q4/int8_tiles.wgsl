@@ -1,24 +1,7 @@
-// 4-bit GEMM of quantized rows: a workgroup stages a tile of both factors in its memory, 32 places of the depth at a
-// time and words outermost; a thread keeps a block of integer sums, which are dequantized after each 32 places. The
-// next 32 are prefetched to registers while these are computed. Of the threads that load a tile some load rows, some
-// columns, some their scales. Where the memory of a workgroup holds two such tiles, one barrier is enough for 32 places.
-// A block takes its columns in two halves: the integers of half a block take fewer registers.
-// unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
-override WG: u32 = 128;
-override ROW_THREADS: u32 = 8;
-override ROW_VEC4S: u32 = 2; // that a thread takes, 1 or 2
-override COLUMN_VEC4S: u32 = 2; // that a thread takes, 1 or 2
-override BUFFERS: u32 = 2; // of the tile, 1 or 2
-
-const THREADS_Y: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
-const THREADS_X: u32 = WG / THREADS_Y;
-const ROWS: u32 = THREADS_Y * ROW_VEC4S; // of the tile, in vec4s
-const COLUMNS: u32 = THREADS_X * COLUMN_VEC4S;
+// Tiles of quantized rows: 32 places of the depth at a time, their words outermost; integer sums, which are dequantized
+// after each 32 places. Of the threads that load a tile some load rows, some columns, some their scales.
 const STEP: u32 = 32; // of the depth
-const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
+const WORDS: u32 = 8; // of 32 places
 // Padded, so that what is stored together lies in different banks.
 const ROW_PITCH: u32 = ROWS + 1;
 const COLUMN_PITCH: u32 = COLUMNS + 2;
@@ -39,13 +22,10 @@ var<workgroup> factors: array<vec4<f32>, BUFFERS * FACTORS>; // scales of column
 // Minima of columns, in groups of 16 the scale of the last 16; then 8 times the totals of rows, in steps.
 var<workgroup> terms: array<vec4<f32>, TERMS>;
 
-#include common/multiply_add
 #include q4/int8_operands
-#include q4/epilogue
-#include q4/epilogue_block
 
 // Four words of four rows, or what else a thread loads.
-struct Words {
+struct Load {
     a: vec4<u32>,
     b: vec4<u32>,
     c: vec4<u32>,
@@ -60,25 +40,18 @@ struct Integers {
     d: vec4<i32>,
 }
 
-fn place_of_row(row: u32, group: u32) -> u32 {
-    return (min(row, params.rows - 1u) * groups() + group) * 3u;
-}
-
-fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
-    return Words(
-        x[place_of_row(row, group) + half],
-        x[place_of_row(row + 1u, group) + half],
-        x[place_of_row(row + 2u, group) + half],
-        x[place_of_row(row + 3u, group) + half],
+// The even words of 32 places of four rows, or the odd ones.
+fn words_of_rows(row: u32, group: u32, half: u32) -> Load {
+    return Load(
+        x[place_of_row(row, group) + half], x[place_of_row(row + 1u, group) + half],
+        x[place_of_row(row + 2u, group) + half], x[place_of_row(row + 3u, group) + half],
     );
 }
 
 fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(
-        x[place_of_row(row, group) + 2u][which],
-        x[place_of_row(row + 1u, group) + 2u][which],
-        x[place_of_row(row + 2u, group) + 2u][which],
-        x[place_of_row(row + 3u, group) + 2u][which],
+        x[place_of_row(row, group) + 2u][which], x[place_of_row(row + 1u, group) + 2u][which],
+        x[place_of_row(row + 2u, group) + 2u][which], x[place_of_row(row + 3u, group) + 2u][which],
     ));
 }
 
@@ -102,8 +75,9 @@ fn scale_of(column: u32, group: u32) -> vec4<f32> {
     return scale;
 }
 
-fn fetch(load: u32, first_row: u32, first_column: u32, group: u32) -> Words {
-    var next = Words();
+fn fetch(load: u32, first_row: u32, first_column: u32, step: u32, last_step: u32) -> Load {
+    let group = min(step, groups() - 1u);
+    var next = Load();
     if (load < FIRST_ROW_LOAD) {
         let column = first_column + load / 4u * 4u;
         if (BITS == 4u) {
@@ -140,30 +114,30 @@ fn fetch(load: u32, first_row: u32, first_column: u32, group: u32) -> Words {
 }
 
 // Of eight bytes places 0, 1, 4, 5, and 2, 3, 6, 7.
-fn outer_of(eights: Words) -> vec4<u32> {
+fn outer_of(eights: Load) -> vec4<u32> {
     return (eights.a & vec4<u32>(0xffffu)) | (eights.b << vec4<u32>(16u));
 }
 
-fn inner_of(eights: Words) -> vec4<u32> {
+fn inner_of(eights: Load) -> vec4<u32> {
     return (eights.a >> vec4<u32>(16u)) | (eights.b & vec4<u32>(0xffff0000u));
 }
 
 // The even places of eight in every column as signed bytes: of nibbles 16 times what they are less their offset.
-fn evens_of(eights: Words) -> vec4<u32> {
+fn evens_of(eights: Load) -> vec4<u32> {
     if (BITS == 4u) {
         return (select(eights.a << vec4<u32>(4u), eights.a, HIGH_FIRST) & HIGH_NIBBLES) ^ SIGNS;
     }
     return (outer_of(eights) & EVEN_BYTES) | ((inner_of(eights) & EVEN_BYTES) << vec4<u32>(8u));
 }
 
-fn odds_of(eights: Words) -> vec4<u32> {
+fn odds_of(eights: Load) -> vec4<u32> {
     if (BITS == 4u) {
         return (select(eights.a, eights.a << vec4<u32>(4u), HIGH_FIRST) & HIGH_NIBBLES) ^ SIGNS;
     }
     return ((outer_of(eights) >> vec4<u32>(8u)) & EVEN_BYTES) | (inner_of(eights) & ODD_BYTES);
 }
 
-fn stage(load: u32, next: Words, buffer: u32) {
+fn stage(load: u32, next: Load, buffer: u32) {
     if (load < FIRST_ROW_LOAD) {
         let place = buffer * TILE + ROW_TILE + load % 4u * COLUMN_PITCH + load / 4u;
         tile[place] = evens_of(next);
@@ -171,10 +145,9 @@ fn stage(load: u32, next: Words, buffer: u32) {
     } else if (load < FIRST_FACTOR_LOAD) {
         let own = load - FIRST_ROW_LOAD;
         let place = buffer * TILE + own % 2u * 4u * ROW_PITCH + own / 2u;
-        tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
-        tile[place + ROW_PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
-        tile[place + 2u * ROW_PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
-        tile[place + 3u * ROW_PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
+#unroll word < 4
+        tile[place + $wordu * ROW_PITCH] = vec4<u32>(next.a[$word], next.b[$word], next.c[$word], next.d[$word]);
+#endunroll
     } else if (load < FIRST_FACTOR_LOAD + FACTORS) {
         factors[buffer * FACTORS + load - FIRST_FACTOR_LOAD] = bitcast<vec4<f32>>(next.a);
         if (TERMS > 1u) {
@@ -191,7 +164,7 @@ fn dots(row: u32, columns: vec4<u32>) -> vec4<i32> {
 }
 
 // The sum of what a thread loaded of the columns, for the zero points of the rows.
-fn plus_total(total: vec4<f32>, next: Words) -> vec4<f32> {
+fn plus_total(total: vec4<f32>, next: Load) -> vec4<f32> {
     let found = dots(ONES, evens_of(next)) + dots(ONES, odds_of(next));
     return fma(vec4<f32>(found), bitcast<vec4<f32>>(next.c), total);
 }
@@ -213,33 +186,11 @@ fn plus_dots(sums: Integers, rows: vec4<u32>, columns: vec4<u32>) -> Integers {
     );
 }
 
-// Of a thread, four columns with its first four rows, and with the others if it has such.
-struct Found {
-    upper: Integers,
-    lower: Integers,
-}
-
-struct Sums {
-    upper: mat4x4<f32>,
-    lower: mat4x4<f32>,
-}
-
-fn plus_word(before: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
-    let four = tile[of_columns + word * COLUMN_PITCH];
-    var found = before;
-    found.upper = plus_dots(found.upper, tile[of_rows + word * ROW_PITCH], four);
-    if (ROW_VEC4S == 2u) {
-        found.lower = plus_dots(found.lower, tile[of_rows + word * ROW_PITCH + THREADS_Y], four);
+fn scale_of_half(column: u32, half: u32) -> vec4<f32> {
+    if (GROUP == 16u && half == 1u) {
+        return terms[column];
     }
-    return found;
-}
-
-// 16 places: the first are words 0, 1, 4 and 5.
-fn plus_half(before: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
-    var found = plus_word(before, of_rows, of_columns, word);
-    found = plus_word(found, of_rows, of_columns, word + 1u);
-    found = plus_word(found, of_rows, of_columns, word + 4u);
-    return plus_word(found, of_rows, of_columns, word + 5u);
+    return factors[column];
 }
 
 // The sums plus integers, dequantized by the scale of their column, and by the step of their row if that is not for the
@@ -261,30 +212,6 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, row: u32, c
     return scaled;
 }
 
-fn plus_found(before: Sums, found: Found, scale: vec4<f32>, row: u32, column: u32) -> Sums {
-    var sums = before;
-    sums.upper = plus_scaled(sums.upper, found.upper, scale, row, column);
-    if (ROW_VEC4S == 2u) {
-        sums.lower = plus_scaled(sums.lower, found.lower, scale, row + THREADS_Y, column);
-    }
-    return sums;
-}
-
-fn plus_group(before: Sums, buffer: u32, row: u32, column: u32) -> Sums {
-    let of_rows = buffer * TILE + row;
-    let of_columns = buffer * TILE + ROW_TILE + column;
-    let of_row = buffer * FACTORS + COLUMNS + row;
-    let of_column = buffer * FACTORS + column;
-    var sums = before;
-    let first = plus_half(Found(no_integers(), no_integers()), of_rows, of_columns, 0u);
-    if (GROUP == 16u) {
-        sums = plus_found(sums, first, factors[of_column], of_row, of_column);
-        let last = plus_half(Found(no_integers(), no_integers()), of_rows, of_columns, 2u);
-        return plus_found(sums, last, terms[of_column], of_row, of_column);
-    }
-    return plus_found(sums, plus_half(first, of_rows, of_columns, 2u), factors[of_column], of_row, of_column);
-}
-
 // The sum of four columns, from the partial sums of four threads.
 fn total_of(column: u32) -> vec4<f32> {
     let i = column * 4u;
@@ -292,82 +219,14 @@ fn total_of(column: u32) -> vec4<f32> {
         + bitcast<vec4<f32>>(tile[i + 2u]) + bitcast<vec4<f32>>(tile[i + 3u]);
 }
 
-fn store_sums(row: u32, column: u32, sums: mat4x4<f32>, total: vec4<f32>) {
-    if (ASYMMETRIC) {
-        let step = floats_of_rows(row, 0u, 0u);
-        let zero = floats_of_rows(row, 0u, 2u);
-        store_block(row, column, mat4x4<f32>(
-            step.x * (sums[0] - zero.x * total),
-            step.y * (sums[1] - zero.y * total),
-            step.z * (sums[2] - zero.z * total),
-            step.w * (sums[3] - zero.w * total),
-        ));
-    } else {
-        store_block(row, column, sums);
-    }
+// Sums of rows that have one step and one zero point each.
+fn less_zeros(sums: mat4x4<f32>, total: vec4<f32>, row: u32) -> mat4x4<f32> {
+    let step = floats_of_rows(row, 0u, 0u);
+    let zero = floats_of_rows(row, 0u, 2u);
+    return mat4x4<f32>(
+        step.x * (sums[0] - zero.x * total),
+        step.y * (sums[1] - zero.y * total),
+        step.z * (sums[2] - zero.z * total),
+        step.w * (sums[3] - zero.w * total),
+    );
 }
-
-fn store_columns(row: u32, column: u32, sums: Sums, total: vec4<f32>) {
-    store_sums(row, column, sums.upper, total);
-    if (ROW_VEC4S == 2u) {
-        store_sums(row + THREADS_Y * 4u, column, sums.lower, total);
-    }
-}
-
-fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
-    let column = thread % THREADS_X;
-    let row = thread / THREADS_X;
-    var left = Sums();
-    var right = Sums();
-    var next: array<Words, LOADS>;
-    var totals: array<vec4<f32>, LOADS>;
-    var buffer = 0u;
-    for (var i = 0u; i < LOADS; i++) {
-        next[i] = fetch(thread + i * WG, first_row, first_column, min(first_group, groups() - 1u));
-    }
-    for (var group = first_group; group < last_group; group++) {
-        for (var i = 0u; i < LOADS; i++) {
-            stage(thread + i * WG, next[i], buffer);
-        }
-        workgroupBarrier();
-        for (var i = 0u; i < LOADS; i++) {
-            if (ASYMMETRIC) {
-                totals[i] = plus_total(totals[i], next[i]);
-            }
-            next[i] = fetch(thread + i * WG, first_row, first_column, min(group + 1u, groups() - 1u));
-        }
-        left = plus_group(left, buffer, row, column);
-        if (COLUMN_VEC4S == 2u) {
-            right = plus_group(right, buffer, row, column + THREADS_X);
-        }
-        if (BUFFERS == 2u) {
-            buffer = 1u - buffer;
-        } else {
-            workgroupBarrier();
-        }
-    }
-    var of_left = vec4<f32>();
-    var of_right = vec4<f32>();
-    if (BUFFERS == 2u) {
-        workgroupBarrier(); // before the next tile, or the totals, take this one's place
-    }
-    if (ASYMMETRIC) {
-        for (var i = 0u; i < LOADS; i++) {
-            if (thread + i * WG < FIRST_ROW_LOAD) {
-                tile[thread + i * WG] = bitcast<vec4<u32>>(totals[i]);
-            }
-        }
-        workgroupBarrier();
-        of_left = total_of(column);
-        if (COLUMN_VEC4S == 2u) {
-            of_right = total_of(column + THREADS_X);
-        }
-        workgroupBarrier();
-    }
-    store_columns(first_row + row * 4u, first_column + column * 4u, left, of_left);
-    if (COLUMN_VEC4S == 2u) {
-        store_columns(first_row + row * 4u, first_column + (column + THREADS_X) * 4u, right, of_right);
-    }
-}
-
-#include q4/tile_grid

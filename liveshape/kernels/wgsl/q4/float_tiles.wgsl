@@ -1,0 +1,71 @@
+// Tiles of floats: the weight is dequantized before it is staged, the depth lies outermost.
+override SCALE_SPAN: u32 = 4; // how many neighbours of the depth surely share a scale: 4 or 1
+override UNROLLED: u32 = 1; // places of the depth
+
+const STEP: u32 = 16; // of the depth
+const BLOCKS: u32 = (ROWS + COLUMNS) * STEP / 4; // of 4 x 4 numbers
+const LOADS: u32 = (BLOCKS + WG - 1) / WG;
+// Neighbours of the depth that are stored together lie in different banks: one more between them, or swizzled.
+const PITCH: u32 = ROWS + COLUMNS + select(1u, 0u, LARGE);
+
+alias Load = mat4x4<f32>;
+
+var<workgroup> tile: array<vec4<f32>, STEP * PITCH>;
+
+#include q4/float_operands
+
+fn swizzle(k: u32) -> u32 {
+    return select(0u, k / 4u % 4u * 2u, LARGE);
+}
+
+fn block_of_x(row: u32, k: u32) -> Load {
+    let last = params.rows - 1u;
+    return transpose(mat4x4<f32>(
+        x_four(min(row, last), k), x_four(min(row + 1u, last), k),
+        x_four(min(row + 2u, last), k), x_four(min(row + 3u, last), k),
+    ));
+}
+
+fn block_of_weight(first: u32, k: u32) -> Load {
+    let last = params.columns - 1u;
+    let column = min(first, last);
+    let codes = transpose(mat4x4<f32>(
+        four_codes(column, k), four_codes(min(column + 1u, last), k),
+        four_codes(min(column + 2u, last), k), four_codes(min(column + 3u, last), k),
+    ));
+    if (SCALE_SPAN == 4u) {
+        let scale = scale_four(column, k);
+        let minimum = minimum_four(column, k);
+        return mat4x4<f32>(
+            dequantized(codes[0], scale, minimum), dequantized(codes[1], scale, minimum),
+            dequantized(codes[2], scale, minimum), dequantized(codes[3], scale, minimum),
+        );
+    }
+    return mat4x4<f32>(
+        dequantized_at(codes[0], column, k), dequantized_at(codes[1], column, k + 1u),
+        dequantized_at(codes[2], column, k + 2u), dequantized_at(codes[3], column, k + 3u),
+    );
+}
+
+fn fetch(load: u32, first_row: u32, first_column: u32, step: u32, last_step: u32) -> Load {
+    let k = step * STEP + load % 4u * 4u;
+    let four = load / 4u;
+    if (!LARGE && k >= min(last_step * STEP, params.depth)) {
+        return Load();
+    }
+    if (four < COLUMNS) {
+        return block_of_weight(first_column + four * 4u, k);
+    }
+    return block_of_x(first_row + (four - COLUMNS) * 4u, k);
+}
+
+fn stage(load: u32, block: Load, buffer: u32) {
+    if (LARGE || load < BLOCKS) {
+        let k = load % 4u * 4u;
+        let place = k * PITCH + ((load / 4u) ^ swizzle(k));
+        tile[place] = block[0];
+        tile[place + PITCH] = block[1];
+        tile[place + 2u * PITCH] = block[2];
+        tile[place + 3u * PITCH] = block[3];
+    }
+}
