@@ -207,8 +207,9 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
     source = "".join(piece for piece in pieces if isinstance(piece, str))
     everything = _COMMENT.sub("", "".join(texts(pieces)))
     declared = _BINDING.findall(source)
-    if [int(number) for number, *_ in declared] != list(range(len(declared))):
-        raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order")
+    numbers = [int(number) for number, *_ in declared]
+    if numbers != sorted(set(numbers)):
+        raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order; a #choice may leave some out")
     storage = [row for row in declared if row[1].startswith("storage")]
     if any(row[1] == "uniform" for row in declared[: len(storage)]):
         raise PlanError(f"kernel {name}: the uniform Params must be the last binding")

@@ -11,25 +11,22 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.pointwise import Build, Viewed, apply, evaluate
+from liveshape.ops.pointwise import Build, Viewed, evaluate
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
-from liveshape.ops.reduction import MEAN, Steps, mean_and_variance, reduce, row_statistics, var
+from liveshape.ops.reduction import MEAN, Steps, reduce, var
 from liveshape.ops.registry import Ints, Tensors, op, register_first_alone
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
-from liveshape.ops.stages import Units, is_long, reduction_threads
+from liveshape.ops.stages import SHARE, Units, is_long, may_be_long, reduction_threads, thread_elements
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
-# By whether their statistics are results, too: of rows that find their own, and in parts.
+PART_STATISTICS = Kernel.load("normalization/layer_norm", STAGE="parts")
+# By whether their statistics are results, too.
 LAYER_NORMS, LAYER_NORMS_BY_PARTS = (
-    {
-        saved: Kernel.load("normalization/layer_norm", STATISTICS=of, SAVED="statistics" if saved else "nothing")
-        for saved in (True, False)
-    }
-    for of in ("own", "parts")
+    [Kernel.load("normalization/layer_norm", STAGE=stage, SAVED=saved) for saved in ("nothing", "statistics")]
+    for stage in ("rows", "results")
 )
-PART_STATISTICS = Kernel.load("normalization/part_statistics")
 
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
@@ -81,19 +78,22 @@ def _normalize_rows(
 ) -> Steps:
     """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
     limits: Limits = yield GetLimits()
+    threads = _most_threads(limits)
+    least_share = min(PART, threads * max(thread_elements(limits) // SHARE, 2))
     largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
-    scratch = yield from row_statistics(largest, limits)
-    by_parts = limits.has_many_threads and not limits.one_order and limits.max_invocations >= ROW_THREADS
-    parts_scratch: LiveTensor | None = None
-    if by_parts and largest.length >= min(LONG_ROWS):
-        parts_scratch = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
+    fills = limits.has_many_threads and not limits.one_order  # whether a device should have as much to do as it can
+    statistics: LiveTensor | None = None
+    if may_be_long(largest, limits) or (fills and largest.length >= min(LONG_ROWS)):
+        most = bound if may_be_long(largest, limits) else min(bound, FEW_ROWS)
+        statistics = yield Scratch("float32", (2 * most * ceil_div(largest.length, least_share),))
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
+    units = Units(rows, width // vector, inner=True)
     saved = outputs[1:]
     tensors = (outputs[0], x, x if weight is None else weight, x if bias is None else bias, *saved)
     values: dict[str, Any] = {
         "rows": rows,
-        "width": width // vector,
+        "width": units.length,
         "span": span // vector if span else 1,
         "channel_groups": groups,
         "eps": eps,
@@ -102,28 +102,18 @@ def _normalize_rows(
         "CHANNELS": span > 0,
         "VEC": vector,
     }
-    units = Units(rows, width // vector, inner=True)
-    parts = ceil_div(units.length, PART)
-    few = any(units.length >= length and rows <= most for length, most in LONG_ROWS.items())
-    if parts_scratch is not None and few and parts <= MOST_PARTS:
-        grid: dict[str, Any] = {"parts": parts, "groups": rows * parts}
-        held = {"WG": ROW_THREADS, "REGISTER_VECTORS": THREAD_VECTORS}
-        yield PART_STATISTICS(parts_scratch, x, count=rows * parts, width=units.length, VEC=vector, **held, **grid)
-        yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, parts_scratch, **values, **held, **grid)
-        return
-    if not is_long(units, limits):
+    few = fills and any(units.length >= length and rows <= most for length, most in LONG_ROWS.items())
+    if statistics is None or not (few or is_long(units, limits)):
+        values |= {"parts": 1, "share": units.length}
         yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, limits))
         return
-    assert scratch is not None
-    means, variances = yield from mean_and_variance(x, Units(rows, width, inner=True), scratch, limits)
-    sizes = (rows // groups, groups, width // (span or width), span or width)
-    image, centre, spread = Viewed(x, sizes), Viewed(means, (*sizes[:2], 1, 1)), Viewed(variances, (*sizes[:2], 1, 1))
-    of_elements = (*sizes[1:3], 1) if span else (width,)
-    factor, term = (None if each is None else Viewed(each, of_elements) for each in (weight, bias))
-    yield from _normalized(image, centre, spread, factor, term, eps, outputs[0])
-    if saved:
-        yield from apply("copy", Viewed(means, (rows,)), out=saved[0], shape=saved[0].shape)
-        yield from _save_scale(Viewed(variances, (rows,)), eps, saved[1])
+    shortest = ceil_div(units.length, MOST_PARTS)
+    share = least_share if least_share > shortest else shortest
+    parts = ceil_div(units.length, share)
+    values |= {"parts": parts, "share": share, "UNIT_THREADS": threads, "WG": max(threads, ROW_WORKGROUP)}
+    held = THREAD_VECTORS if share <= threads * THREAD_VECTORS else 0
+    yield PART_STATISTICS(statistics, x, **values, REGISTER_VECTORS=held, cooperative_units=rows * parts)
+    yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, statistics, **values, cooperative_units=rows * parts)
 
 
 def _save_scale(variance: LiveTensor | Viewed, eps: float, out: LiveTensor) -> Steps:
@@ -146,11 +136,17 @@ def _normalized(
     yield from evaluate(e.made(), out, shape=out.shape)
 
 
+def _most_threads(limits: Limits) -> int:
+    """Threads that normalize a row, or a part of it."""
+    allowed = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
+    return 1 << max(allowed, 1).bit_length() - 1
+
+
 def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
     """How many threads normalize a row, and how many vectors of it each holds: few kernels for all lengths."""
     if not limits.has_many_threads:
         return reduction_threads(rows, limits)
-    most = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
+    most = _most_threads(limits)
     threads = next((each for each in SHORT_ROW_THREADS if each * THREAD_VECTORS >= rows.length and each < most), most)
     held = next((each for each in (THREAD_VECTORS, 2 * THREAD_VECTORS) if threads * each >= rows.length), 0)
     return {

@@ -15,33 +15,14 @@ from liveshape.ops.lane_reduction import lane_partials, lane_reduce
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
-from liveshape.ops.stages import (
-    Units,
-    is_long,
-    merged,
-    partial_results,
-    partials_of,
-    reduction_threads,
-    stacked,
-    walk_of_units,
-)
+from liveshape.ops.stages import REDUCE, Carry, Layout, Units, in_stages, is_long, merged, partials_of, walk_of_units
 
-REDUCE = Kernel.load("reduction/reduce")
-REDUCE_PAIRS = Kernel.load("reduction/reduce", ELEMENTS="complex")
-REDUCE_PARTS = Kernel.load("reduction/reduce", STAGE="parts")
-REDUCE_PAIR_PARTS = Kernel.load("reduction/reduce", ELEMENTS="complex", STAGE="parts")
-SQUARE_PARTS = Kernel.load("reduction/reduce", STAGE="parts", VALUES="squares")
-EXTREMUM = Kernel.load("reduction/extremum")
-EXTREMUM_PARTS = Kernel.load("reduction/extremum", STAGE="parts")
-KEY_PARTS = Kernel.load("reduction/extremum", STAGE="parts", FROM="keys")
-EXTREMUM_OF_KEYS = Kernel.load("reduction/extremum", FROM="keys")
+NUMBERS, PAIRS, EXTREMES = Carry.load("number"), Carry.load("number", ELEMENTS="complex"), Carry.load("extreme")
+SQUARES = NUMBERS._replace(first=Kernel.load(REDUCE, OF="squares", STORES="carry"))
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE, MAXIMUM, MINIMUM = range(8)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
 Steps = Generator[Dispatch | GetLimits | Scratch, Any, None]
-
-
-Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
 
 
 def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
@@ -50,33 +31,23 @@ def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
     return axes if x.rank else []
 
 
-def _layout(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> Layout:
-    """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
-    return _layout_of(x.dtype, x.shape, _set_shapes(x, dims, keepdim, *outputs, pairs=pairs))
-
-
-def _set_shapes(
-    x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
-) -> list[int]:
-    """Set the outputs' shape; the axes that are reduced."""
+def _set_shapes(x: LiveTensor, axes: list[int], keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> None:
     if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
         raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
-    axes = _axes(x, dims)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"dimensions {dims} name one of them twice")
+        raise ShapeError(f"dimensions {axes} of {x.shape} name one of them twice")
     for out in outputs:
         out.shape = tuple(
             1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes
         )
-    return axes
 
 
-def _bound(x: LiveTensor, dims: Ints | None) -> Units:
-    """The units of the largest input."""
-    return _layout_of(x.dtype, x.max_shape, _axes(x, dims))[0]
+def layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
+    """The units of a reduction over axes, and the params that say where their elements lie.
 
-
-def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
+    >>> layout_of("float32", (3, 8), [1])[0]
+    Units(number=3, length=8, inner=True)
+    """
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
     kept, reduced = merged(shape, [axis for axis in range(len(shape)) if axis not in axes]), merged(shape, axes)
@@ -85,87 +56,25 @@ def _layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
 
 
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-    """out = code(x) over the dimensions, all of them where none are named."""
+    """out = code(x) over the dimensions, all of them where none are named; a mean is a sum until the last stage."""
     limits: Limits = yield GetLimits()
-    axes = _axes(x, dims)
+    axes, pairs = _axes(x, dims), is_complex(x.dtype)
     apart = not limits.has_many_threads or x.rank - 1 not in axes  # neighbours in memory are units
-    if apart and not is_complex(x.dtype):
-        yield from _by_lanes(code, x, dims, keepdim, out, limits)
-        return
-    partials = yield from partials_of(_bound(x, dims), _total_dtype(x, out), limits)
-    layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
-    yield from _reduced(code, x, layout, out, partials, limits, layout[0].length)
-
-
-def _by_lanes(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, limits: Limits) -> Steps:
-    """By threads that do not meet; a mean is a sum until the last of them."""
-    axes = _axes(x, dims)
-    partials = yield from lane_partials(x.max_shape, axes, _total_dtype(x, out), limits)
-    _set_shapes(x, dims, keepdim, out)
-    length = prod(x.shape[axis] for axis in axes)
+    total = out.dtype if KINDS.get(out.dtype) else "float32"  # no float is rounded between stages
+    if apart and not pairs:
+        partials = yield from lane_partials(x.max_shape, axes, total, limits)
+    else:
+        partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], total, limits)
+    _set_shapes(x, axes, keepdim, out, pairs=code in (SUM, MEAN))
     if code in (MAXIMUM, MINIMUM):
-        _check_not_empty(x, dims)
-    codes = (SUM if code == MEAN else code, code)
-    yield from lane_reduce(codes, x, axes, out, partials, limits, length, FLOATS=KINDS[x.dtype] == 0)
-
-
-def _total_dtype(x: LiveTensor, out: LiveTensor) -> str:
-    """What partial results are kept in: no float is rounded between stages."""
-    return out.dtype if KINDS.get(out.dtype) else "float32"
-
-
-def _reduced(
-    code: int,
-    x: LiveTensor,
-    layout: Layout,
-    out: LiveTensor,
-    partials: Tensors,
-    limits: Limits,
-    divisor: Number,
-    means: LiveTensor | None = None,
-) -> Steps:
-    """In stages where units are long: a mean is a sum until the last; given means, of the squares around them."""
-    units, walk = layout
-    whole = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
-    if not is_long(units, limits) and means is None:
-        yield whole(out, x, **walk, **reduction_threads(units, limits), divisor=divisor, OP=code)
+        _check_not_empty(x, axes)
+    stage, length = SUM if code == MEAN else code, prod(x.shape[axis] for axis in axes)
+    if apart and not pairs:
+        yield from lane_reduce((stage, code), x, axes, out, partials, limits, length, FLOATS=KINDS[x.dtype] == 0)
         return
-    stage = {"divisor": 1, "OP": SUM if code == MEAN else code}
-
-    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
-        if means is not None:
-            return SQUARE_PARTS(target, x, means, **walk | parts, **stage)
-        return (REDUCE_PAIR_PARTS if is_complex(x.dtype) else REDUCE_PARTS)(target, x, **walk | parts, **stage)
-
-    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
-        return REDUCE_PARTS(target, source, **stacked(left) | parts, **stage)
-
-    totals, units = yield from partial_results(units, partials, limits, first, again)
-    yield whole(out, totals, **stacked(units), **reduction_threads(units, limits), divisor=divisor, OP=code)
-
-
-Statistics = tuple[Tensors, LiveTensor, LiveTensor]  # scratch for partial results, means and variances of long rows
-
-
-def row_statistics(bound: Units, limits: Limits) -> Generator[Scratch, Any, Statistics | None]:
-    """Scratch for rows up to `bound`; None where one dispatch does."""
-    partials = yield from partials_of(bound, "float32", limits)
-    if not partials:
-        return None
-    means: LiveTensor = yield Scratch("float32", (bound.number,))
-    variances: LiveTensor = yield Scratch("float32", (bound.number,))
-    return partials, means, variances
-
-
-def mean_and_variance(
-    x: LiveTensor, rows: Units, scratch: Statistics, limits: Limits
-) -> Generator[Any, Any, tuple[LiveTensor, LiveTensor]]:
-    """The means and the variances, over all elements, of long rows of x, in stages."""
-    layout = _layout_of(x.dtype, (rows.number, rows.length), [1])
-    partials, means, variances = scratch
-    yield from _reduced(MEAN, x, layout, means, partials, limits, rows.length)
-    yield from _reduced(MEAN, x, layout, variances, partials, limits, rows.length, means)
-    return means, variances
+    layout = layout_of(x.dtype, x.shape, axes)
+    last = yield from in_stages(PAIRS if pairs else NUMBERS, (x,), layout, partials, limits, OP=stage)
+    yield last(out, divisor=length, OP=code)
 
 
 def _extremum(
@@ -177,35 +86,25 @@ def _extremum(
     *,
     least: bool,
 ) -> Steps:
-    outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
     limits: Limits = yield GetLimits()
     if values is not None and indices is None and not limits.has_many_threads:
-        yield from _by_lanes(MINIMUM if least else MAXIMUM, x, dims, keepdim, values, limits)
+        yield from reduce(MINIMUM if least else MAXIMUM, x, dims, keepdim, values)
         return
-    partials = yield from partials_of(_bound(x, dims), "int32", limits, lanes=2)
-    units, walk = _layout(x, dims, keepdim, *(out for out, _ in outputs))
-    _check_not_empty(x, dims)
-    kind = {"MINIMUM": least, "KIND": KINDS[x.dtype]}
-    if not is_long(units, limits):
-        for out, index in outputs:
-            yield EXTREMUM(out, x, **walk, **reduction_threads(units, limits), **kind, INDEX=index)
-        return
-
-    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
-        return EXTREMUM_PARTS(target, x, **walk | parts, **kind)
-
-    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
-        return KEY_PARTS(target, source, **stacked(left) | parts, keys=left.length)
-
-    keys, units = yield from partial_results(units, partials, limits, first, again)
-    threads = reduction_threads(units, limits)
-    for out, index in outputs:
-        yield EXTREMUM_OF_KEYS(out, keys, x, **walk | threads, keys=units.length, INDEX=index)
+    axes = _axes(x, dims)
+    partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], "int32", limits, lanes=2)
+    outputs = [out for out in (values, indices) if out is not None]
+    _set_shapes(x, axes, keepdim, *outputs)
+    _check_not_empty(x, axes)
+    layout, kind = layout_of(x.dtype, x.shape, axes), {"KIND": KINDS[x.dtype]}
+    last = yield from in_stages(EXTREMES, (x,), layout, partials, limits, kind, MINIMUM=least)
+    more = (x,) if is_long(layout[0], limits) else ()  # where the extreme of partial results is
+    for out in outputs:
+        yield last(out, *more, INDEX=out is indices)
 
 
-def _check_not_empty(x: LiveTensor, dims: Ints | None) -> None:
-    if prod(x.shape[axis] for axis in _axes(x, dims)) == 0:
-        raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
+def _check_not_empty(x: LiveTensor, axes: list[int]) -> None:
+    if prod(x.shape[axis] for axis in axes) == 0:
+        raise ShapeError(f"shape {x.shape} has nothing in dimensions {axes} to take an extremum of")
 
 
 _OVER_DIMS: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim"), "epilogues": True, "loads": "x"}
@@ -268,16 +167,22 @@ def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor
 @op("aten.var.correction", "aten::var.correction_out", load_times=2, **_OVER_DIMS)
 def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor) -> Steps:
     limits: Limits = yield GetLimits()
-    scratch = yield from row_statistics(_bound(x, dim), limits)
-    layout = units, walk = _layout(x, dim, keepdim, out)
+    axes = _axes(x, dim)
+    bound = layout_of(x.dtype, x.max_shape, axes)[0]
+    partials = yield from partials_of(bound, "float32", limits)
+    means: LiveTensor = (yield Scratch("float32", (bound.number,))) if partials else out
+    _set_shapes(x, axes, keepdim, out)
+    layout = units, _ = layout_of(x.dtype, x.shape, axes)
     over = units.length - (1 if correction is None else correction)
     divisor = over if over > 0 else 0
-    if scratch is None or not is_long(units, limits):
-        yield REDUCE(out, x, **walk, **reduction_threads(units, limits), divisor=divisor, OP=VARIANCE)
+    if not is_long(units, limits):
+        last = yield from in_stages(NUMBERS, (x,), layout, partials, limits)
+        yield last(out, divisor=divisor, OP=VARIANCE)
         return
-    partials, means, _ = scratch
-    yield from _reduced(MEAN, x, layout, means, partials, limits, units.length)
-    yield from _reduced(MEAN, x, layout, out, partials, limits, divisor, means)
+    last = yield from in_stages(NUMBERS, (x,), layout, partials, limits, OP=SUM)
+    yield last(means, divisor=units.length, OP=MEAN)
+    last = yield from in_stages(SQUARES, (x, means), layout, partials, limits, OP=VARIANCE)
+    yield last(out, divisor=divisor, OP=MEAN)
 
 
 @op("aten.var.dim", "aten::var.out", load_times=2, **_OVER_DIMS)

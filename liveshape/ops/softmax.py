@@ -11,18 +11,17 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.pointwise import Build, Viewed, evaluate
-from liveshape.ops.reduction import Steps
+from liveshape.ops.reduction import Steps, layout_of
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of, ceil_div
-from liveshape.ops.stages import Units, is_long, partial_results, partials_of, reduction_threads
+from liveshape.ops.stages import Carry, Units, in_stages, is_long, partials_of, reduction_threads
 
 SOFTMAX = Kernel.load("reduction/softmax")
 LANE_SOFTMAX = {4: Kernel.load("reduction/lane_softmax"), 1: Kernel.load("reduction/lane_softmax", WIDTH="one")}
 LANE_TURNS = 4  # for a vector: it is read three times, and there are blocks
 MANY_ROWS, GROUP_ROWS = 256, 4  # from which on a workgroup has some: it costs as much as some hundred elements
-LOG_SUM_EXPS = Kernel.load("reduction/softmax", STAGE="parts")
-TOTAL_LOG_SUM_EXPS = Kernel.load("reduction/softmax", STAGE="parts", OF="partials")
+EXPONENTIALS = Carry.load("exponentials")
 
 
 def totals_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, Tensors]:
@@ -34,27 +33,13 @@ def totals_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, Tensors]:
     return (*partials, totals)
 
 
-def log_sum_exps(
-    x: LiveTensor, units: Units, inner: int, scratch: Tensors, limits: Limits
-) -> Generator[Dispatch, Any, LiveTensor]:
+def log_sum_exps(x: LiveTensor, axis: int, scratch: Tensors, limits: Limits) -> Generator[Dispatch, Any, LiveTensor]:
     """The log-sum-exps of long rows, in stages: (maximum, sum of exponentials of what is below it)."""
     *partials, totals = scratch
-
-    def first(target: LiveTensor, parts: dict[str, Any]) -> Dispatch:
-        return LOG_SUM_EXPS(target, x, **parts, rows=units.number, length=units.length, inner=inner)
-
-    def again(target: LiveTensor, source: LiveTensor, left: Units, parts: dict[str, Any]) -> Dispatch:
-        return TOTAL_LOG_SUM_EXPS(target, source, **parts, **_stacked(left))
-
-    source, left = yield from partial_results(units, tuple(partials), limits, first, again)
-    threads = reduction_threads(left, limits)
-    yield TOTAL_LOG_SUM_EXPS(totals, source, **_stacked(left), span=left.length, parts=1, **threads)
+    layout = layout_of(x.dtype, x.shape, [axis])
+    last = yield from in_stages(EXPONENTIALS, (x,), layout, tuple(partials), limits)
+    yield last(totals)
     return totals
-
-
-def _stacked(units: Units) -> dict[str, int]:
-    """Partial results as rows: those of one part of all rows are neighbours."""
-    return {"rows": units.number, "length": units.length, "inner": units.number}
 
 
 def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
@@ -76,7 +61,7 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
     if not is_long(units, limits):
         yield SOFTMAX(out, x, **rows, **reduction_threads(units, limits))
         return
-    totals = yield from log_sum_exps(x, units, inner, scratch, limits)
+    totals = yield from log_sum_exps(x, axis, scratch, limits)
     sizes = (units.number // inner, units.length, inner)
     # Of each row its maximum, and beside it the sum of exponentials of what is below that.
     largest, sums = (Viewed(totals, (sizes[0], 1, inner), (2 * inner, 0, 2), start) for start in (0, 1))

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
+from liveshape.ops.registry import Tensors
 from liveshape.ops.shapes import MAX_RANK, ceil_div, merge_dims, strides_of
 
+REDUCE = "reduction/reduce"
 MANY_UNITS = 16384  # that fill a device with a thread each
 ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/across_threads.wgsl
 GROUP_THREADS = 256  # of the kernels of reductions
@@ -72,14 +74,15 @@ def is_long(units: Units, limits: Limits) -> bool:
     return units.length > _elements(units, limits)[0]
 
 
-def partials_of(
-    bound: Units, dtype: str, limits: Limits, lanes: int = 1
-) -> Generator[Scratch, Any, tuple[LiveTensor, ...]]:
+def may_be_long(bound: Units, limits: Limits) -> bool:
+    """Whether live units up to `bound` may be long; short ones have fewer threads."""
+    return is_long(bound, limits) or is_long(bound._replace(length=min(bound.length, SHORT)), limits)
+
+
+def partials_of(bound: Units, dtype: str, limits: Limits, lanes: int = 1) -> Generator[Scratch, Any, Tensors]:
     """Scratch for the partial results of units up to `bound`, a tensor for each stage; none where one dispatch does."""
     found: list[LiveTensor] = []
-    # A live unit may be short and have fewer threads than one of the bound.
-    short = bound._replace(length=min(bound.length, SHORT))
-    count = bound.length if is_long(bound, limits) or is_long(short, limits) else 0
+    count = bound.length if may_be_long(bound, limits) else 0
     most = thread_elements(limits)
     while count > most:
         count = ceil_div(count, max(most // SHARE, 2))
@@ -87,30 +90,51 @@ def partials_of(
     return tuple(found)
 
 
-First = Callable[[LiveTensor, dict[str, Any]], Dispatch]
-Again = Callable[[LiveTensor, LiveTensor, Units, dict[str, Any]], Dispatch]
+Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
 
 
-def partial_results(
-    units: Units, partials: tuple[LiveTensor, ...], limits: Limits, first: First, again: Again
-) -> Generator[Dispatch, Any, tuple[LiveTensor, Units]]:
-    """Reduce units to partial results that one more dispatch can end; these, and the units that they make.
+class Carry(NamedTuple):
+    """The kernels of reduction/reduce.wgsl for what it carries: that store results, of elements and of partial results,
+    and that store partial results of these."""
 
-    Results of one part of all units are neighbours, and those of the next part follow. `first` reduces parts of the
-    units, `again` those of partial results.
+    whole: Kernel
+    last: Kernel
+    first: Kernel
+    again: Kernel
+
+    @classmethod
+    def load(cls, name: str, **choices: str) -> Carry:
+        """Example: `Carry.load("number", ELEMENTS="complex")`."""
+        ends, partials = ({"STORES": each} for each in ("result", "carry")), {"OF": "partials"}
+        return cls(*(Kernel.load(REDUCE, CARRY=name, **choices | end | of) for end in ends for of in ({}, partials)))
+
+
+def in_stages(
+    carry: Carry,
+    read: Tensors,
+    layout: Layout,
+    partials: Tensors,
+    limits: Limits,
+    of_elements: dict[str, Any] | None = None,
+    **values: Any,
+) -> Generator[Dispatch, Any, Callable[..., Dispatch]]:
+    """Reduce long units to partial results that one more dispatch can end: a function of its output and its own values.
+
+    Results of one part of all units are neighbours, and those of the next part follow.
     """
-    source: LiveTensor | None = None
+    units, walk = layout
+    kernel, last, own = carry.first, carry.whole, walk | (of_elements or {}) | values
     for target in partials:
-        if source is not None and not is_long(units, limits):
+        if not is_long(units, limits):
             break
         span = _elements(units, limits)[1]
         parts = ceil_div(units.length, span)
-        values = {"span": span, "parts": parts, **reduction_threads(units, limits)}
-        values["cooperative_units"] = units.number * parts
-        yield first(target, values) if source is None else again(target, source, units, values)
-        source, units = target, Units(units.number, parts, units.number == 1)
-    assert source is not None
-    return source, units
+        own |= reduction_threads(units, limits) | {"cooperative_units": units.number * parts}
+        yield kernel(target, *read, **own | {"count": units.length, "span": span, "parts": parts, "divisor": 1})
+        kernel, last, own, read = carry.again, carry.last, walk | values, (target,)
+        units = Units(units.number, parts, units.number == 1)
+    own |= {"count": units.length, "span": units.length, "parts": 1, "divisor": 1, **reduction_threads(units, limits)}
+    return lambda out, *more, **others: last(out, *read, *more, **own | others)
 
 
 def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:
@@ -135,8 +159,3 @@ def walk_of(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str
 def walk_of_units(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str, Any]:
     """The same, and how many units there are, of how many elements."""
     return {"units": prod(kept[0]), "count": prod(reduced[0])} | walk_of(kept, reduced)
-
-
-def stacked(units: Units) -> dict[str, Any]:
-    """The layout of partial results: those of one part of all units lie side by side."""
-    return walk_of_units(((units.number,), (1,)), ((units.length,), (units.number,)))

@@ -45,7 +45,7 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     values: dict[str, Any] = {"rows": rows, "length": length, "n_valid": n_valid, "not_a_number": math.nan}
     tensors = losses, gradient, logits, labels
     if is_long(units, limits):
-        totals = yield from log_sum_exps(logits, units, 1, scratch, limits)
+        totals = yield from log_sum_exps(logits, 1, scratch, limits)
         yield CROSS_ENTROPY_OF_TOTALS(*tensors, totals, **values, threads=logits.numel)
     else:
         yield CROSS_ENTROPY(*tensors, **values, **reduction_threads(units, limits))

@@ -1,8 +1,9 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
-// they are SAVED. Long rows come with the statistics of PARTS that workgroups have of them.
+// they are SAVED. Long rows go in two stages: the statistics of `parts` of them, a unit of threads for each, then RESULTS
+// by these.
 // composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
-#choice STATISTICS: own, parts
+#choice STAGE: rows, parts, results
 #choice SAVED: statistics, nothing
 // T: f32, f16
 override WG: u32 = 256;
@@ -10,18 +11,22 @@ override SUBGROUP: u32 = 0;
 override WEIGHT: bool = true;
 override BIAS: bool = true;
 override CHANNELS: bool = false; // a weight per channel of `span` neighbours (group norm), not per element of the row
-override REGISTER_VECTORS: u32 = 0; // of a thread, which hold its part of the row; 0: it reads them again
+override REGISTER_VECTORS: u32 = 0; // of a thread, which hold what it has of the row; 0: it reads that again
 
 struct Params {
     rows: u32,
     width: u32, // in vectors
+    parts: u32, // of a row
+    share: u32, // vectors of a part
     span: u32, // in vectors
     channel_groups: u32,
     eps: f32,
-#if STATISTICS == parts
-    parts: u32, // of a row
-#endif
 }
+#if STAGE == parts
+// Of each part its mean, and the sum of the squares of what its elements are above that.
+@group(0) @binding(0) var<storage, read_write> statistics: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+#else
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
 @group(0) @binding(2) var<storage, read> weight: array<V>;
@@ -29,19 +34,9 @@ struct Params {
 #if SAVED == statistics
 @group(0) @binding(4) var<storage, read_write> mean_out: array<TMean>;
 @group(0) @binding(5) var<storage, read_write> scale_out: array<TMean>;
-#if STATISTICS == parts
+#endif
+#if STAGE == results
 @group(0) @binding(6) var<storage, read> statistics: array<vec2<f32>>;
-@group(0) @binding(7) var<uniform> params: Params;
-#else
-@group(0) @binding(6) var<uniform> params: Params;
-#endif
-#else
-#if STATISTICS == parts
-@group(0) @binding(4) var<storage, read> statistics: array<vec2<f32>>;
-@group(0) @binding(5) var<uniform> params: Params;
-#else
-@group(0) @binding(4) var<uniform> params: Params;
-#endif
 #endif
 
 fn normalized(row: u32, i: u32, element: V_math, mean: f32, scale: f32) -> V_math {
@@ -59,54 +54,8 @@ fn normalized(row: u32, i: u32, element: V_math, mean: f32, scale: f32) -> V_mat
     }
     return value;
 }
-
-fn save(row: u32, mean: f32, scale: f32) {
-#if SAVED == statistics
-    mean_out[row] = TMean(mean);
-    scale_out[row] = TMean(scale);
 #endif
-}
 
-#if STATISTICS == parts
-#include reduction/across_workgroup
-
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, grid);
-    if (i >= params.rows * params.parts) {
-        return;
-    }
-    let row = i / params.parts;
-    let span = WG * REGISTER_VECTORS;
-    let count = f32(params.width * V_lanes);
-    // A mean of means, and the squares around it from those around each (Chan).
-    var sums = 0.0;
-    for (var part = thread; part < params.parts; part += WG) {
-        sums += statistics[row * params.parts + part].x * f32(min(span, params.width - part * span));
-    }
-    let mean = workgroup_sum(thread, sums) / f32(params.width);
-    var squares = 0.0;
-    for (var part = thread; part < params.parts; part += WG) {
-        let own = statistics[row * params.parts + part];
-        let difference = own.x - mean;
-        squares += own.y + difference * difference * f32(min(span, params.width - part * span) * V_lanes);
-    }
-    workgroupBarrier();
-    let scale = inverseSqrt(workgroup_sum(thread, squares) / count + params.eps);
-    let begin = i % params.parts * span;
-    if (thread == 0u && begin == 0u) {
-        save(row, mean, scale);
-    }
-    for (var j = begin + thread; j < min(begin + span, params.width); j += WG) {
-        let at = row * params.width + j;
-        out[at] = V(normalized(row, j, V_math(x[at]), mean, scale));
-    }
-}
-#else
 alias Total = f32;
 
 fn combine(a: Total, b: Total) -> Total {
@@ -119,63 +68,91 @@ fn combine(a: Total, b: Total) -> Total {
 var<private> registers: array<V_math, REGISTER_VECTORS>;
 #endif
 
+// What a thread has of the sum over some vectors, or of the sum of squares of what they are above the mean.
+fn own_sum(member: u32, start: u32, vectors: u32, squares: bool, mean: f32) -> f32 {
+    var sums = V_math(0);
+#if REGISTER_VECTORS
+    for (var h = 0u; h < REGISTER_VECTORS; h++) {
+        let i = member + h * COOPERATING;
+        if (i < vectors) {
+            if (!squares) {
+                registers[h] = V_math(x[start + i]);
+            }
+            let value = registers[h] - mean;
+            sums += select(value, value * value, squares);
+        }
+    }
+#else
+    for (var i = member; i < vectors; i += COOPERATING) {
+        let value = V_math(x[start + i]) - mean;
+        sums += select(value, value * value, squares);
+    }
+#endif
+    return V_sum(sums);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let row = unit_of(group_index(group, grid), thread);
+    let unit = unit_of(group_index(group, grid), thread);
     let member = member_of(thread);
-    let start = min(row, params.rows - 1u) * params.width;
-    let count = f32(params.width * V_lanes);
-    var sums = V_math(0);
-#if REGISTER_VECTORS
-    for (var h = 0u; h < REGISTER_VECTORS; h++) {
-        let i = member + h * COOPERATING;
-        if (i < params.width) {
-            registers[h] = V_math(x[start + i]);
-            sums += registers[h];
-        }
+    var row = min(unit, params.rows - 1u);
+    var begin = 0u;
+    if (params.parts > 1u) {
+        row = min(unit / params.parts, params.rows - 1u);
+        begin = unit % params.parts * params.share;
     }
+    let vectors = min(params.share, params.width - begin);
+    let start = row * params.width + begin;
+#if STAGE == results
+    // A mean of means, and the squares around it from those around each (Chan).
+    let first = row * params.parts;
+    var sums = 0.0;
+    for (var part = member; part < params.parts; part += COOPERATING) {
+        sums += statistics[first + part].x * f32(min(params.share, params.width - part * params.share));
+    }
+    let mean = reduce_unit(thread, sums) / f32(params.width);
+    var own_squares = 0.0;
+    for (var part = member; part < params.parts; part += COOPERATING) {
+        let own = statistics[first + part];
+        let difference = own.x - mean;
+        let count = f32(min(params.share, params.width - part * params.share) * V_lanes);
+        own_squares += own.y + difference * difference * count;
+    }
+    let squares = reduce_unit(thread, own_squares);
 #else
-    for (var i = member; i < params.width; i += COOPERATING) {
-        sums += V_math(x[start + i]);
-    }
+    let mean = reduce_unit(thread, own_sum(member, start, vectors, false, 0.0)) / f32(vectors * V_lanes);
+    let squares = reduce_unit(thread, own_sum(member, start, vectors, true, mean));
 #endif
-    let mean = reduce_unit(thread, V_sum(sums)) / count;
-    var squares = V_math(0);
-#if REGISTER_VECTORS
-    for (var h = 0u; h < REGISTER_VECTORS; h++) {
-        if (member + h * COOPERATING < params.width) {
-            let difference = registers[h] - mean;
-            squares += difference * difference;
-        }
-    }
-#else
-    for (var i = member; i < params.width; i += COOPERATING) {
-        let difference = V_math(x[start + i]) - mean;
-        squares += difference * difference;
-    }
-#endif
-    let scale = inverseSqrt(reduce_unit(thread, V_sum(squares)) / count + params.eps);
-    if (row >= params.rows) {
+    if (unit >= params.rows * params.parts) {
         return;
     }
+#if STAGE == parts
     if (member == 0u) {
-        save(row, mean, scale);
+        statistics[unit] = vec2<f32>(mean, squares);
     }
+#else
+    let scale = inverseSqrt(squares / f32(params.width * V_lanes) + params.eps);
+#if SAVED == statistics
+    if (member == 0u && begin == 0u) {
+        mean_out[row] = TMean(mean);
+        scale_out[row] = TMean(scale);
+    }
+#endif
 #if REGISTER_VECTORS
     for (var h = 0u; h < REGISTER_VECTORS; h++) {
         let i = member + h * COOPERATING;
-        if (i < params.width) {
-            out[start + i] = V(normalized(row, i, registers[h], mean, scale));
+        if (i < vectors) {
+            out[start + i] = V(normalized(row, begin + i, registers[h], mean, scale));
         }
     }
 #else
-    for (var i = member; i < params.width; i += COOPERATING) {
-        out[start + i] = V(normalized(row, i, V_math(x[start + i]), mean, scale));
+    for (var i = member; i < vectors; i += COOPERATING) {
+        out[start + i] = V(normalized(row, begin + i, V_math(x[start + i]), mean, scale));
     }
 #endif
-}
 #endif
+}

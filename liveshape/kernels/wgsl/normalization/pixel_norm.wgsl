@@ -27,7 +27,6 @@ struct Params {
 // scratch sums
 @group(0) @binding(0) var<storage, read_write> sums: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
-@group(0) @binding(2) var<uniform> params: Params;
 #else
 // composable: each vector is stored once.
 override AFFINE: u32 = 0; // 1: a weight, 2: an addend, 3: both
@@ -38,9 +37,6 @@ override AFFINE: u32 = 0; // 1: a weight, 2: an addend, 3: both
 @group(0) @binding(3) var<storage, read> bias: array<vec4<TWeight>>;
 #if STATISTICS == parts
 @group(0) @binding(4) var<storage, read> sums: array<vec2<f32>>;
-@group(0) @binding(5) var<uniform> params: Params;
-#else
-@group(0) @binding(4) var<uniform> params: Params;
 #endif
 #endif
 

@@ -24,7 +24,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> total: array<V>;
 @group(0) @binding(3) var<storage, read> a: array<V>;
 @group(0) @binding(4) var<storage, read> b: array<V>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 // The sum is rounded before it is normalized, as by two operators.
 fn load_first(i: u32) -> V_math {
@@ -39,7 +38,6 @@ fn load_again(i: u32) -> V_math {
 }
 #else
 @group(0) @binding(2) var<storage, read> x: array<V>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 fn load_first(i: u32) -> V_math {
     return V_math(x[i]);

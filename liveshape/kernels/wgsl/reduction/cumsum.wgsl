@@ -30,9 +30,6 @@ struct Params {
 #endif
 #if STAGES == carried
 @group(0) @binding(2) var<storage, read> carries: array<vec2<TCarry>>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 fn identity() -> TOut_math {

@@ -27,7 +27,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> a: array<T>;
 @group(0) @binding(2) var<storage, read> b: array<T>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include movement/walk_both
 #include common/float_keys

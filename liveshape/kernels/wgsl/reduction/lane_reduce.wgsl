@@ -36,10 +36,9 @@ alias Element = TIn;
 alias Bits = u32;
 const LANES: u32 = 1u;
 #endif
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include reduction/operations
-#include reduction/parts
+#include reduction/block
 #include reduction/reduced_walk
 
 fn store(i: u32, total: TOut_math) {

@@ -40,9 +40,8 @@ fn largest_of(row: Row) -> f32 {
     return row;
 }
 #endif
-@group(0) @binding(2) var<uniform> params: Params;
 
-#include reduction/parts
+#include reduction/block
 
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
 

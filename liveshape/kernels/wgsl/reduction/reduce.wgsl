@@ -1,9 +1,12 @@
-// out[unit] = the sum, mean, product, any, all or variance of the elements of x that the unit keeps together; or in
-// parts of it, as reduction/parts.wgsl has them, also the sum of squares of what is left of `means`.
+// out[unit] = what an OP makes of the elements of x that the unit keeps together; or the extreme among them, or its INDEX,
+// of equals the first. A long unit goes in stages: of `parts` of `span` elements, the same part of all units side by side,
+// then of the PARTIALS that these store, which are what is carried. SQUARES are of what elements are above `means`.
 // composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
+#choice CARRY: number, extreme, exponentials
+#choice OF: elements, squares, partials
+#choice STORES: result, carry
 #choice ELEMENTS: real, complex
-#choice VALUES: elements, squares
 // TIn: f32, f16, i32, u32
 // TOut: f32, f16, i32, u32
 override WG: u32 = 256;
@@ -11,17 +14,27 @@ override SUBGROUP: u32 = 0;
 
 struct Params {
     units: u32,
-    count: u32,
+    count: u32, // elements of a unit, or partials
+    span: u32,
+    parts: u32,
     divisor: f32,
     kept_rank: u32,
     reduced_rank: u32,
     sizes: array<vec4<u32>, 4>,
     strides: array<vec4<u32>, 4>,
-#if STAGE == parts
-    span: u32,
-    parts: u32,
+}
+
+#include reduction/reduced_walk
+
+fn place_of(begin: u32, j: u32) -> u32 {
+#if OF == partials
+    return begin + j * params.units;
+#else
+    return begin + walk(j);
 #endif
 }
+
+#if CARRY == number
 #if ELEMENTS == complex
 // Both parts of complex numbers, each by itself.
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
@@ -33,41 +46,86 @@ alias TOut_math = f32;
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 #endif
-#if VALUES == squares
+#if OF == squares
 @group(0) @binding(2) var<storage, read> means: array<f32>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 alias Total = TOut_math;
 alias Element = TIn;
 alias Bits = u32;
 
+var<private> mean: Total;
+var<private> squares: bool; // the second pass of a variance, of what elements are above the mean
+
+fn total_at(begin: u32, j: u32) -> Total {
+    let value = total_of(x[place_of(begin, j)]);
+    if (OP == VARIANCE && squares) {
+        return (value - mean) * (value - mean);
+    }
+    return value;
+}
+
 #include reduction/operations
 #include reduction/across_threads
-#include reduction/parts
-#include reduction/reduced_walk
+#elif CARRY == extreme
+#if STORES == carry
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<i32>>;
+#else
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+#endif
+#if OF == elements
+@group(0) @binding(1) var<storage, read> x: array<TIn>;
+#else
+@group(0) @binding(1) var<storage, read> keys: array<vec2<i32>>;
+#if STORES == result
+@group(0) @binding(2) var<storage, read> x: array<TIn>;
+#endif
+#endif
+override MINIMUM: bool = false;
+override INDEX: bool = false;
 
-// What the thread has of a part: of its elements, or of the squares of what they are above the mean.
-fn own_total(part: Part, thread: u32, squares: bool, mean: Total) -> Total {
-    let start = start_of(part.unit);
-    var total = identity();
-    for (var first = part.first + member_of(thread); first < part.last; first += BLOCK * COOPERATING) {
-        var block = identity();
-        for (var j = first; j < min(first + BLOCK * COOPERATING, part.last); j += COOPERATING) {
-            let value = total_of(x[start + walk(j)]);
-            if (squares) {
-                let difference = value - mean;
-                block += difference * difference;
-            } else {
-                block = combine(block, value);
-            }
-        }
-        total = combine(total, block);
-    }
-    return total;
+alias Total = vec2<u32>; // a key of 32 bits, in which a NaN is above every number whichever end is asked for; the index
+
+fn identity() -> Total {
+    return Total(0u, 0xffffffffu);
 }
+
+fn combine(a: Total, b: Total) -> Total {
+    return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
+}
+
+fn total_at(begin: u32, j: u32) -> Total {
+#if OF == elements
+    return Total(extreme_key(T_math(x[place_of(begin, j)]), MINIMUM), j);
+#else
+    return bitcast<Total>(keys[place_of(begin, j)]);
+#endif
+}
+
+#if OF == elements
+alias T_math = TIn_math;
+#include common/element_keys
+#endif
+#include reduction/across_threads
+#else
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
+#if OF == elements
+@group(0) @binding(1) var<storage, read> x: array<TIn>;
+#else
+@group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
+#endif
+
+fn total_at(begin: u32, j: u32) -> Total {
+#if OF == elements
+    return Total(f32(x[place_of(begin, j)]), 1.0);
+#else
+    return x[place_of(begin, j)];
+#endif
+}
+
+#include reduction/log_sum_exp
+#endif
+#include reduction/own_total
 
 @compute @workgroup_size(WG)
 fn main(
@@ -75,27 +133,50 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), thread);
-    let part = part_of(unit, params.units, params.count);
-#if STAGE == parts
-#if VALUES == squares
-    let total = reduce_unit(thread, own_total(part, thread, true, means[part.unit]));
+    let i = unit_of(group_index(group, grid), thread);
+    var unit = min(i, params.units - 1u);
+    var first = 0u;
+    if (params.parts > 1u) {
+        unit = i % params.units;
+        first = i / params.units * params.span;
+    }
+    let last = min(first + params.span, params.count);
+#if OF == partials
+    let begin = unit;
 #else
-    let total = reduce_unit(thread, own_total(part, thread, false, Total(0)));
+    let begin = start_of(unit);
 #endif
-    if (unit < params.units * params.parts && member_of(thread) == 0u) {
-        out[unit] = TOut(total);
-    }
-#else
-    var total = reduce_unit(thread, own_total(part, thread, false, Total(0)));
+#if OF == squares
+    mean = means[unit];
+    squares = true;
+#endif
+    var total = reduce_unit(thread, own_total(thread, begin, first, last));
+#if CARRY == number
+#if OF == elements
     if (OP == VARIANCE) {
-        total = reduce_unit(thread, own_total(part, thread, true, total / Total(params.count)));
+        mean = total / Total(params.count);
+        squares = true;
+        total = reduce_unit(thread, own_total(thread, begin, first, last));
     }
+#endif
     if (OP == MEAN || OP == VARIANCE) {
         total = total / Total(params.divisor);
     }
-    if (unit < params.units && member_of(thread) == 0u) {
-        out[unit] = TOut(total);
+#endif
+    if (i >= params.units * params.parts || member_of(thread) > 0u) {
+        return;
+    }
+#if CARRY == number
+    out[i] = TOut(total);
+#elif CARRY == exponentials
+    out[i] = total;
+#elif STORES == carry
+    out[i] = bitcast<vec2<i32>>(total);
+#else
+    if (INDEX) {
+        out[i] = TOut(total.y);
+    } else {
+        out[i] = TOut(x[start_of(unit) + walk(total.y)]);
     }
 #endif
 }

@@ -57,7 +57,12 @@ fn main(
     }
 }
 #else
+fn total_at(start: u32, j: u32) -> Total {
+    return Total(f32(x[start + j]), 1.0);
+}
+
 #include reduction/log_sum_exp
+#include reduction/own_total
 
 @compute @workgroup_size(WG)
 fn main(
@@ -66,8 +71,8 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let row = unit_of(group_index(group, grid), thread);
-    let part = part_of(row, params.rows, params.length);
-    let total = reduce_unit(thread, own_total(part, thread, part.unit * params.length, 1u));
+    let start = min(row, params.rows - 1u) * params.length;
+    let total = reduce_unit(thread, own_total(thread, start, 0u, params.length));
     if (row >= params.rows) {
         return;
     }
