@@ -1,13 +1,14 @@
 """A .wgsl file as a callable: the file alone declares its bindings, its Params and its constants.
 
-Buffers are given by position, Params by name, constants by NAME in capitals. Element types such as `T` are filled in
-from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says; halves
-that only move are bound as `// words x`, eight to a load. A kernel that declares `override SUBGROUP: u32 = 0` gets the
-size of the device's subgroups, and has a text with shuffles under `#if SUBGROUP`; `// subgroups up to 128 threads:
-why` says where it does not gain by it. One that says `// composable: why` stores each element of `out`, its first
-binding, once, and never reads it: see `composition.py`; `// composable with light expressions: why` should not get
-others, which would take registers from its loops. Of a tensor that is loaded, `// composable NAME: why` says the same:
-see `prologues.py`.
+Buffers are given by position, Params by name, constants by NAME in capitals. `params` is bound behind the buffers,
+whether the file says so or not; numbers of bindings rise, and where a #choice leaves some out there are gaps. Element
+types such as `T` are filled in from the tensors that are bound, so one source serves every dtype; `V` is `T` or a
+vector of it, as `VEC` says; halves that only move are bound as `// words x`, eight to a load. A kernel that declares
+`override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles under `#if SUBGROUP`;
+`// subgroups up to 128 threads: why` says where it does not gain by it. One that says `// composable: why` stores each
+element of `out`, its first binding, once, and never reads it: see `composition.py`; `// composable with light
+expressions: why` should not get others, which would take registers from its loops. Of a tensor that is loaded, `//
+composable NAME: why` says the same: see `prologues.py`.
 """
 
 from __future__ import annotations

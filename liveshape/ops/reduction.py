@@ -55,25 +55,27 @@ def layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
     return Units(walk["units"], walk["count"], reduced[1][-1:] == (1,)), walk
 
 
-def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
+def reduce(
+    code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor, carry: Carry = NUMBERS
+) -> Steps:
     """out = code(x) over the dimensions, all of them where none are named; a mean is a sum until the last stage."""
     limits: Limits = yield GetLimits()
-    axes, pairs = _axes(x, dims), is_complex(x.dtype)
+    axes = _axes(x, dims)
     apart = not limits.has_many_threads or x.rank - 1 not in axes  # neighbours in memory are units
     total = out.dtype if KINDS.get(out.dtype) else "float32"  # no float is rounded between stages
-    if apart and not pairs:
+    if apart and carry is NUMBERS:
         partials = yield from lane_partials(x.max_shape, axes, total, limits)
     else:
         partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], total, limits)
-    _set_shapes(x, axes, keepdim, out, pairs=code in (SUM, MEAN))
+    _set_shapes(x, axes, keepdim, out, pairs=carry is not NUMBERS)
     if code in (MAXIMUM, MINIMUM):
         _check_not_empty(x, axes)
     stage, length = SUM if code == MEAN else code, prod(x.shape[axis] for axis in axes)
-    if apart and not pairs:
+    if apart and carry is NUMBERS:
         yield from lane_reduce((stage, code), x, axes, out, partials, limits, length, FLOATS=KINDS[x.dtype] == 0)
         return
     layout = layout_of(x.dtype, x.shape, axes)
-    last = yield from in_stages(PAIRS if pairs else NUMBERS, (x,), layout, partials, limits, OP=stage)
+    last = yield from in_stages(carry, (x,), layout, partials, limits, OP=stage)
     yield last(out, divisor=length, OP=code)
 
 
@@ -107,6 +109,10 @@ def _check_not_empty(x: LiveTensor, axes: list[int]) -> None:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {axes} to take an extremum of")
 
 
+def _carried(code: int, x: LiveTensor) -> Carry:
+    return PAIRS if code in (SUM, MEAN) and is_complex(x.dtype) else NUMBERS
+
+
 _OVER_DIMS: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim"), "epilogues": True, "loads": "x"}
 _BOTH: dict[str, Any] = {"rows": but_dims("x", "dim", keepdim="keepdim")}  # of two results
 _OVER_ALL: dict[str, Any] = {"epilogues": True, "loads": "x"}
@@ -117,13 +123,13 @@ def _over_dims(code: int, *names: str, more: str = "", **traits: Any) -> None:
 
     @op(*names, schema=f"x dim keepdim {more} out", **_OVER_DIMS, **traits)
     def over_dims(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Steps:
-        yield from reduce(code, x, dim, keepdim, out)
+        yield from reduce(code, x, dim, keepdim, out, _carried(code, x))
 
 
 def _over_all(code: int, *names: str, more: str = "") -> None:
     @op(*names, schema=f"x {more} out", **_OVER_ALL)
     def over_all(x: LiveTensor, out: LiveTensor) -> Steps:
-        yield from reduce(code, x, None, False, out)
+        yield from reduce(code, x, None, False, out, _carried(code, x))
 
 
 _over_dims(SUM, "aten.sum.dim_IntList", "aten::sum.IntList_out", more="dtype")
