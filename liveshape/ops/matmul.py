@@ -37,8 +37,9 @@ class Products(NamedTuple):
     @classmethod
     def of_weight(cls, weight: str, depth: str) -> Products:
         """The kernels whose right factor is stored as floats or as nibbles, of a `whole` depth or of its `parts`."""
-        names = "matmul/few_rows", "matmul/tiled", "matmul/register_tiles", "matmul/lane_tiles"
-        return cls(*(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for name in names))
+        few = Kernel.load("matmul/few_rows", WEIGHT=weight, DEPTH=depth, TOTAL="rows")
+        names = "matmul/tiled", "matmul/register_tiles", "matmul/lane_tiles"
+        return cls(few, *(Kernel.load(name, WEIGHT=weight, DEPTH=depth) for name in names))
 
 
 class ProductsByDepth(NamedTuple):
@@ -58,11 +59,14 @@ HALVES = ProductsByDepth.of_weight("halves")
 SPLIT = ProductsByDepth.of_weight("split")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
-FEWEST_ROWS = 2  # up to here where low tiles share a depth: 4 rows of 4,096 x 4,096 floats take 42 us, not 60 (H200)
+FEWEST_ROWS = 2  # up to here where low tiles share a depth, and a factor is [K, N] or there are no shuffles
+# Of a weight [N, K] by shuffles: 4, 8 and 16 rows of 4,096 x 4,096 floats take 20, 26 and 31 us, low tiles 40 (H200).
+MOST_FEW_ROWS = 16
 TILE_COLUMNS = 64
 DEPTH_STEP = 16  # how the depth of a tile goes
 FEW_UNITS = 1024  # of four columns of a right factor [K, N], up to which 16 threads each leave a device idle
 FEWEST_UNITS = 256  # up to which 64 do
+HALF_FOURS = 2  # of the depth, that are one vector of a weight of halves
 LANE_SHARES = 2  # rows that a lane of a subgroup has, where threads are few; more take longer to compile than they gain
 DEPTH_TURNS = 4  # of a thread for an element of the depth, where threads are few; half of that where they are many
 ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
@@ -175,7 +179,7 @@ def routed_product(
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
     tensors = (out, x, absent if addend is None else addend, stored, *scales)
     values |= {"TRANSPOSED": transposed, **choices}
-    parts, few = depth_parts(depth, limits), _is_few(rows, limits, kernels)
+    parts, few = depth_parts(depth, limits), _is_few(rows, limits, kernels, transposed)
     if sums is not None and takes_register_tiles(limits) and not few:
         most = prod(sums.max_shape) // max(1, batch * rows * columns)
         parts = max(parts, min(most, split_k(batch, rows, columns, depth, limits)))
@@ -195,9 +199,11 @@ def _by_matrices(halves: Halves, batch: int, rows: int, columns: int, depth: int
     return gains_by_matrices(batch, rows, columns, depth)
 
 
-def _is_few(rows: int, limits: Limits, kernels: ProductsByDepth) -> bool:
+def _is_few(rows: int, limits: Limits, kernels: ProductsByDepth, transposed: bool) -> bool:
     """Whether rows are few. Tiles of every height sum alike, so that they serve all rows where sums have one order."""
-    most = FEWEST_ROWS if kernels is not HALVES and takes_register_tiles(limits) else FEW_ROWS
+    most = FEW_ROWS
+    if kernels is not HALVES and takes_register_tiles(limits):
+        most = MOST_FEW_ROWS if transposed and limits.subgroup else FEWEST_ROWS
     return rows <= most and not limits.one_order
 
 
@@ -221,13 +227,13 @@ def _one_product(
     if few:
         units = batch * ceil_div(columns, 4) if rows else 0
         # Of a weight that is halves from load on columns are neighbours, for matrix units.
-        along = transposed and kernels not in (HALVES.whole, HALVES.parts)
-        unit_threads = _unit_threads(units, depth, along, limits)
+        halves = kernels in (HALVES.whole, HALVES.parts)
+        threads = _unit_threads(units, rows, depth, limits, transposed=transposed, halves=halves)
         vector = 4 if (values["depth"] if transposed else columns) % 4 == 0 else 1
         return kernels.rows(
-            *tensors, **values, ROWS=1 << max(rows - 1, 0).bit_length(), UNIT_THREADS=unit_threads,
-            WG=max(kernels.rows.group_size, unit_threads), ALTERNATING=1 if along else ALL_UNITS, VEC=vector,
-            cooperative_units=units,
+            *tensors, **values, ROWS=1 << max(rows - 1, 0).bit_length(), FOURS=HALF_FOURS if halves else 1,
+            UNIT_THREADS=threads, WG=max(kernels.rows.group_size, 2 * threads if halves else threads),
+            ALTERNATING=1 if transposed and not halves else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
     vector = 4 if values["depth"] % 4 == 0 and (transposed or columns % 4 == 0) else 1
     if takes_register_tiles(limits):
@@ -263,21 +269,27 @@ def _in_parts(
     yield COMBINE(out, sums, addend, **ends, splits=parts, count=count, threads=count)
 
 
-def _unit_threads(units: int, depth: int, along: bool, limits: Limits) -> int:
+def _unit_threads(units: int, rows: int, depth: int, limits: Limits, *, transposed: bool, halves: bool) -> int:
     """Threads that split the depth of four columns: the more, the fewer units there are to fill a device with, and
-    where neighbours in memory lie along the depth.
+    where neighbours in memory lie along the depth. Measured on an H200, of 192 to 1,024 units.
 
-    >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
-    (128, 16)
-    >>> _unit_threads(192, 3072, True, Limits()), _unit_threads(9999, 512, True, Limits())
-    (256, 128)
+    >>> [_unit_threads(units, 1, 512, Limits(), transposed=False, halves=False) for units in (250, 9999)]
+    [128, 16]
+    >>> [_unit_threads(192, rows, 3072, Limits(), transposed=True, halves=False) for rows in (8, 16)]
+    [256, 128]
+    >>> [_unit_threads(units, 1, 4096, Limits(), transposed=True, halves=True) for units in (192, 1024)]
+    [128, 64]
     """
+    along = transposed and not halves
     if not limits.has_many_threads:
         return 64 if along and depth >= 1024 else 16
+    few = units <= FEWEST_UNITS
     if along:
-        most = 256 if units <= FEWEST_UNITS else 128
+        most = 256 if few and 2 * rows <= MOST_FEW_ROWS else 128
         return next((threads for threads in (most, 128, 64) if depth >= 3 * threads), 16)
-    return 128 if units <= FEWEST_UNITS and depth >= 128 else 64 if units <= FEW_UNITS and depth >= 64 else 16
+    if halves:
+        return next((threads for threads in (128 if few else 64, 64) if depth >= 8 * threads), 16)
+    return 128 if few and depth >= 128 else 64 if units <= FEW_UNITS and depth >= 64 else 16
 
 
 def tiling(batch: int, rows: int, columns: int, enough: int = ENOUGH_TILES) -> tuple[int, int]:

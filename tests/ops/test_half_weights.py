@@ -26,7 +26,8 @@ SIZES = (127, 1, 3, 40, 127)
 def test_a_weight_of_halves(rows: str, threads: int, lanes: int, kernel: str) -> None:
     device = open_device()
     limits = replace(
-        device.limits, matrices=MATRICES, half_inputs=True, max_cooperating_threads=threads, lanes=lanes, subgroup=32,
+        device.limits, matrices=MATRICES, half_inputs=True, max_cooperating_threads=threads, lanes=lanes,
+        subgroup=device.limits.subgroup or device.limits.lanes,
         max_invocations=256, max_workgroup_bytes=32768,
     )  # fmt: skip
     sweep(linear(120, 126, rows=rows, sizes=SIZES), limits, device)

@@ -1,23 +1,13 @@
-// GEMM of few rows, bound by reading the right factor once: a unit is four columns, UNIT_THREADS threads split its
-// depth.
+// GEMM of few rows, bound by reading the right factor once: a unit is four columns of up to ROWS rows, UNIT_THREADS
+// threads split its depth.
 // composable: a sum is stored once.
 // T: f32, f16
 override WG: u32 = 128;
-override ROWS: u32 = 1; // at least params.rows
-
-alias Total = array<vec4<f32>, ROWS>; // per row, the sums of four columns
-
-fn combine(a: Total, b: Total) -> Total {
-    var left = a;
-    var right = b;
-    for (var r = 0u; r < ROWS; r++) {
-        left[r] += right[r];
-    }
-    return left;
-}
+override ROWS: u32 = 1; // a power of two, at least params.rows
+override FOURS: u32 = 1; // of the depth, that a thread loads at once: vectors of halves are eights
 
 #include common/multiply_add
-#include reduction/across_threads
+#include matmul/few_row_sums
 #include matmul/operands
 
 @compute @workgroup_size(WG)
@@ -31,43 +21,48 @@ fn main(
     let share = share_of(min(unit / per_batch, shares() - 1u));
     let column = (unit % per_batch) * 4u;
     let member = member_of(thread);
-    let x_start = share.batch * params.x_stride;
     let weight_start = share.batch * params.weight_stride;
-    var mine: Total;
-    if (TRANSPOSED) {
-        let last = params.columns - 1u;
-        let row_0 = weight_start + column * line_step();
-        let row_1 = weight_start + min(column + 1u, last) * line_step();
-        let row_2 = weight_start + min(column + 2u, last) * line_step();
-        let row_3 = weight_start + min(column + 3u, last) * line_step();
-        for (var k = share.first_k + member * 4u; k < share.last_k; k += COOPERATING * 4u) {
-            let left = params.depth - k;
-            let place = along_line(k);
-            let block = mat4x4<f32>(
-                weight_within(row_0 + place, left),
-                weight_within(row_1 + place, left),
-                weight_within(row_2 + place, left),
-                weight_within(row_3 + place, left),
+    var sums: array<vec4<f32>, ROWS>;
+#unroll r < ROWS
+    let x_$r = share.batch * params.x_stride + min($ru, params.rows - 1u) * params.depth;
+#endunroll
+#if TRANSPOSED == true
+    let columns = min(vec4<u32>(column) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.columns - 1u));
+    let lines = weight_start + columns * line_step();
+    for (var k = share.first_k + member * FOURS * 4u; k < share.last_k; k += COOPERATING * FOURS * 4u) {
+#unroll f < FOURS
+        let k_$f = k + $fu * 4u;
+        var block_$f = mat4x4<f32>();
+        if (k_$f < share.last_k) {
+            let left = params.depth - k_$f;
+            let places = lines + along_line(k_$f);
+            block_$f = mat4x4<f32>(
+                right_vector(places.x, left), right_vector(places.y, left), right_vector(places.z, left),
+                right_vector(places.w, left),
             );
-            for (var r = 0u; r < ROWS; r++) {
-                let row = min(r, params.rows - 1u);
-                mine[r] = plus_product(mine[r], x_within(x_start + row * params.depth + k, left), block);
-            }
         }
-    } else {
-        for (var k = share.first_k + member; k < share.last_k; k += COOPERATING) {
-            let four = weight_four(weight_start + k * params.columns + column);
-            for (var r = 0u; r < ROWS; r++) {
-                let row = min(r, params.rows - 1u);
-                mine[r] = fma(vec4<f32>(x_one(x_start + row * params.depth + k)), four, mine[r]);
-            }
+#endunroll
+#unroll f < FOURS
+        if (k_$f < share.last_k) {
+#unroll r < ROWS
+            sums[$r] = plus_product(sums[$r], left_four(x_$r + k_$f, params.depth - k_$f), block_$f);
+#endunroll
         }
+#endunroll
     }
-    var total = reduce_unit(thread, mine);
+#else
+    for (var k = share.first_k + member; k < share.last_k; k += COOPERATING) {
+        let four = weight_four(weight_start + k * params.columns + column);
+#unroll r < ROWS
+        sums[$r] = fma(vec4<f32>(x_one(x_$r + k)), four, sums[$r]);
+#endunroll
+    }
+#endif
+    sum_rows(thread, sums);
     if (unit >= shares() * per_batch) {
         return;
     }
     for (var i = member; i < ROWS * 4u; i += COOPERATING) {
-        store_product(share.result, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
+        store_product(share.result, i / 4u, column + i % 4u, total_of(thread, i / 4u, i % 4u));
     }
 }

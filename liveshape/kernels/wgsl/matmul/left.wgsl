@@ -22,3 +22,11 @@ fn x_within(i: u32, count: u32) -> vec4<f32> {
     }
     return four;
 }
+
+// The same where vectors are whole: then no load depends on a condition.
+fn left_four(place: u32, count: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        return x_four(place);
+    }
+    return x_within(place, count);
+}

@@ -33,13 +33,6 @@ fn left_block(tile: Tile, starts: vec4<u32>, k: u32) -> mat4x4<f32> {
     );
 }
 
-fn left_four(place: u32, count: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        return x_four(place);
-    }
-    return x_within(place, count);
-}
-
 fn right_block(tile: Tile, starts: vec4<u32>, k: u32) -> mat4x4<f32> {
     if (V_lanes == 4u && k >= params.depth) {
         return mat4x4<f32>();
@@ -50,13 +43,6 @@ fn right_block(tile: Tile, starts: vec4<u32>, k: u32) -> mat4x4<f32> {
         right_vector(places.x, left), right_vector(places.y, left), right_vector(places.z, left),
         right_vector(places.w, left),
     );
-}
-
-fn right_vector(place: u32, count: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        return weight_four(place);
-    }
-    return weight_within(place, count);
 }
 
 fn right_four(tile: Tile, columns: Columns, k: u32) -> vec4<f32> {

@@ -84,3 +84,11 @@ fn weight_within(i: u32, count: u32) -> vec4<f32> {
     }
     return four;
 }
+
+// The same where vectors are whole: then no load depends on a condition.
+fn right_vector(place: u32, count: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        return weight_four(place);
+    }
+    return weight_within(place, count);
+}

@@ -1,7 +1,7 @@
 // Reduction over the threads that cooperate on one unit of work. The includer says what a `Total` is and how two
 // `combine`. Neighbouring threads are of one unit, or of ALTERNATING neighbouring units, whichever reads neighbouring
 // memory. Partial results meet in workgroup memory, or by shuffles inside of a subgroup.
-#choice TOTAL: value, sums_and_squares
+#choice TOTAL: value, sums_and_squares, rows
 override UNIT_THREADS: u32 = 1;
 override ALTERNATING: u32 = 1; // units whose threads alternate, at most those of a workgroup
 
@@ -24,6 +24,7 @@ const PARTIAL_TOTALS: u32 = WG / SHUFFLED;
 
 var<workgroup> partial_totals: array<Total, PARTIAL_TOTALS>;
 
+#if TOTAL != rows
 fn shuffled(total: Total, step: u32) -> Total {
 #if TOTAL == sums_and_squares
     return Total(subgroupShuffleXor(total.sums, step), subgroupShuffleXor(total.squares, step));
@@ -54,6 +55,7 @@ fn reduce_unit(thread: u32, mine: Total) -> Total {
     workgroupBarrier();
     return total;
 }
+#endif
 #else
 var<workgroup> partial_totals: array<Total, WG>;
 
