@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import signal
 import sys
@@ -104,6 +105,17 @@ def pytest_runtest_logfinish() -> None:
         gc.collect()  # devices that tests opened for themselves are cycles, and keep their kernels until then
         _TRIM(0)
         _after_trim = _resident()
+
+
+@pytest.fixture(autouse=True)
+def _servers_log_no_longer() -> Iterator[None]:
+    """A command that a test runs in this process writes its log to stderr alone, and the next test reads it."""
+    loggers = [logging.getLogger(name) for name in ("liveshape.serve", "uvicorn")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import re
 import secrets
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,9 +49,17 @@ def log_failure(error: BaseException) -> None:
     logger.error("failed", exc_info=error)
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is by then: a program may redirect it, and close what it was."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def log_to_stderr() -> None:
     """Write the log of the server to stderr, and what uvicorn has to say from warnings on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(JsonLines())
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)

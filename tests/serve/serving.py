@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -109,6 +110,10 @@ def served(engine: AsyncEngine | None, grace: float = 0, sends: int = 0, **optio
             yield made
             if engine is not None:
                 made.until_free()
+        except BaseException:
+            for script in Script.instances:  # a test that failed holds its model back no longer, nor the server
+                script.release()
+            raise
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
@@ -123,6 +128,8 @@ def chatting() -> Tokenizer:
 class Script:
     """What a model says: the text of the first key that its prompt has in it. A gate may hold it back."""
 
+    instances: ClassVar[WeakSet[Script]] = WeakSet()
+
     def __init__(self, tokenizer: Tokenizer, says: Mapping[str, str]) -> None:
         self._tokenizer, self._says = tokenizer, says
         self._opening = tokenizer.encode(f"{START}assistant\n", add_special_tokens=False)
@@ -132,6 +139,7 @@ class Script:
         self.tokens = 0
         self._changed, self._pause_at = threading.Condition(), -1
         self._row = lru_cache(self._row_of)
+        self.instances.add(self)
 
     def __call__(self, cache: list[int]) -> int:
         assert self.gate.wait(PATIENCE)
@@ -158,6 +166,11 @@ class Script:
         with self._changed:
             self._pause_at = -1
             self._changed.notify_all()
+
+    def release(self) -> None:
+        """Say all there is, without a pause."""
+        self.gate.set()
+        self.go_on()
 
     def _row_of(self, prompt: tuple[int, ...]) -> list[int]:
         text = self._tokenizer.decode(list(prompt))

@@ -295,7 +295,7 @@ def test_health_is_bad_when_requests_wait_and_nothing_moves() -> None:
             connection.sendall(head.encode() + body)
             until(lambda: engine.status.running == 1)
             now = engine.status.last_progress
-            assert made.service.health(now + made.service.limits.stall_seconds) == "ok"
+            assert made.service.health(now + made.service.limits.stall_seconds - 1) == "ok"
             assert made.service.health(now + made.service.limits.stall_seconds + 1) == "stalled"
             made.service.limits = replace(made.service.limits, stall_seconds=0)
             assert made.ask("/health")[0] == 503
