@@ -136,10 +136,6 @@ class Node:
         start = None if self.traits.cache is None else self.traits.cache.start
         return None if start is None else self.named[start]
 
-    def kept_axes(self) -> tuple[int | None, ...] | None:
-        """Which axis of its first argument each axis of a result is, None for a new one; None where it moves others."""
-        return self.traits.axes and self.traits.axes(self)
-
     def carried(self, rows: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
         """Which outputs carry rows, given the inputs that do; None where it may not be row-wise: see `RowRule`."""
         rule = self.traits.rows

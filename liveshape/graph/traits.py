@@ -19,8 +19,8 @@ Carried = Mapping[Any, int]
 # A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
 # the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
 RowRule = Callable[[Node, Carried], Carried | None]
-# Which axis of its first argument each axis of a result is, None for a new one of one; None for what cannot be told.
-Axes = Callable[[Node], tuple[int | None, ...] | None]
+# Given how its first argument lies (`Layout` in `ops/shapes.py`) and what else it is given, how its results lie in it.
+Moves = Callable[..., Any]
 # FLOPs of a call (multiplications and additions), from its live arguments by name; live scalars are ints.
 Operations = Callable[[Mapping[str, Any]], int]
 
@@ -98,7 +98,7 @@ class Product:
 class Traits:
     """All that `@op` declares of an operator beside how it runs.
 
-    `rows`: what it does to rows. `axes`: where it only reorders, drops and adds whole axes, which these are. `role`:
+    `rows`: what it does to rows. `moves`: where its results lie in its first argument, see `ops/movement.py`. `role`:
     what rewrites look for it as. `any_size`: no argument of it can stand for a context, so it does the same at every
     size and position. `cheap_to_keep`: its results are small or exist anyway, so equal nodes become one.
     `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are written only while one row is
@@ -111,7 +111,7 @@ class Traits:
     """
 
     rows: RowRule | None = None
-    axes: Axes | None = None
+    moves: Moves | None = None
     role: Role | None = None
     cache: CacheRows | None = None
     tables: PositionTables | None = None

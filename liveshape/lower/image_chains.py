@@ -27,6 +27,7 @@ from liveshape.lower.pattern_operators import (
 from liveshape.lower.pointwise_fusion import expression_of
 from liveshape.ops.convolution import MAX_QUOTIENT
 from liveshape.ops.matrix_heuristics import gains_by_matrices, halving_threads
+from liveshape.ops.moved_rows import order_of
 from liveshape.ops.pointwise import Pointwise
 from liveshape.ops.shapes import axis_of, ceil_div
 
@@ -261,7 +262,7 @@ def is_expression(node: Node) -> bool:
 
 def _swaps_rows(node: Node) -> bool:
     """Whether a node swaps the last two of three dimensions."""
-    return node.name in PERMUTES | TRANSPOSES and node.kept_axes() == (0, 2, 1)
+    return node.name in PERMUTES | TRANSPOSES and order_of(node) == (0, 2, 1)
 
 
 def _is_flattened(node: Node) -> bool:

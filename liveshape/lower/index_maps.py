@@ -12,8 +12,7 @@ from typing import NamedTuple
 from liveshape.graph import Node, Tensor
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.live_sizes import NOTHING, ONE, LiveSize, LiveSizes, Sizes
-from liveshape.lower.pattern_operators import EXPANDS, PERMUTES, SELECTS, SLICES, SPLITS, TRANSPOSES
-from liveshape.ops.shapes import axis_of
+from liveshape.ops.moved_rows import axis_maps
 
 
 class Digit(NamedTuple):
@@ -150,85 +149,44 @@ class IndexMaps:
 
     def moved(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
         """The map of what a node makes of a tensor with this one."""
-        axes, rank = layout.axes, len(layout.axes)
-        if node.name in EXPANDS:
-            return self._expanded(layout, node, out)
-        if node.name in SELECTS:
-            return self._selected(layout, axis_of(node.named["dim"], rank), node.named["index"])
-        if node.name not in SPLITS and (order := node.kept_axes()) is not None:
-            return layout._replace(axes=tuple(() if axis is None else axes[axis] for axis in order))
-        if node.name in SLICES:
-            _, dim, start, end, step, _ = node.args
-            axis = axis_of(dim, rank)
-            return self._sliced(layout, axis, start or 0, node.args[0], out, step == 1 and isinstance(end, int | None))
-        if node.name in SPLITS:
-            return self._part(layout, node, out)
-        regrown = regrouped(layout.digits, self._sizes.of(out))
-        return None if regrown is None else layout._replace(axes=regrown)
+        if node.traits.moves is None:
+            regrown = regrouped(layout.digits, self._sizes.of(out))
+            return None if regrown is None else layout._replace(axes=regrown)
+        before, after = self._sizes.of(node.args[0]), self._sizes.of(out)
+        maps = axis_maps(node, [size.fixed for size in before])
+        found = None if maps is None else maps[node.outputs.index(out)]
+        if found is None or not found.steady:
+            return None
+        offset, axes = [*layout.offset], list[Axis]()
+        for axis, first in found.starts.items():
+            if (start := _step(layout.axes[axis], first)) is None:
+                return None
+            offset.append(start)
+        for size, steps in zip(after, found.steps, strict=True):
+            axis, step = next(iter(steps.items()), (-1, 0))
+            if step == 1 and len(steps) == 1 and axis not in found.starts and before[axis] == size:
+                axes.append(layout.axes[axis])
+                continue
+            if len(steps) > 1 or (step and None in (size.fixed, before[axis].fixed)):
+                return None
+            stride = _step(layout.axes[axis], step) if step else NOTHING
+            if stride is None:
+                return None
+            axes.append((Digit(size, stride),) if size != ONE else ())
+        return layout._replace(axes=tuple(axes), offset=tuple(offset))
 
     def _moves(self, node: Node) -> bool:
         """Whether every element of what a node makes is one of its first argument, of the same dtype."""
-        if not node.alias and node.name not in PERMUTES | TRANSPOSES | EXPANDS | SELECTS | SLICES | SPLITS:
+        if not node.alias and node.traits.moves is None:
             return False
         outputs = [value for value in node.outputs if isinstance(value, Tensor)]
         alike = isinstance(node.args[0], Tensor) and all(each.dtype == node.args[0].dtype for each in outputs)
         return alike and bool(outputs) and not node.mutates
 
-    def _expanded(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
-        before, after = self._sizes.of(node.args[0]), self._sizes.of(out)
-        lead = len(after) - len(before)
-        axes: list[Axis] = [(Digit(size, NOTHING),) if size != ONE else () for size in after[:lead]]
-        for size, wanted, axis in zip(before, after[lead:], layout.axes, strict=True):
-            if size == ONE and wanted != ONE:
-                axes.append((Digit(wanted, NOTHING),))
-            elif size == wanted:
-                axes.append(axis)
-            else:
-                return None
-        return layout._replace(axes=tuple(axes))
 
-    def _selected(self, layout: IndexMap, axis: int, index: object) -> IndexMap | None:
-        rest = layout._replace(axes=layout.axes[:axis] + layout.axes[axis + 1 :])
-        return _begun(rest, layout.axes[axis], index)
-
-    def _sliced(
-        self, layout: IndexMap, axis: int, start: object, x: Tensor, out: Tensor, steady: bool
-    ) -> IndexMap | None:
-        """Elements from a start on, as many as the result has."""
-        before, after = self._sizes.of(x)[axis], self._sizes.of(out)[axis]
-        if not steady:
-            return None
-        if start == 0 and before == after:
-            return layout
-        if after.fixed is None or before.fixed is None or len(layout.axes[axis]) != 1:
-            return None
-        ((_, stride),) = layout.axes[axis]
-        own = (Digit(after, stride),) if after != ONE else ()
-        rest = layout._replace(axes=(*layout.axes[:axis], own, *layout.axes[axis + 1 :]))
-        start = start + before.fixed if isinstance(start, int) and start < 0 else start
-        return _begun(rest, layout.axes[axis], start)
-
-    def _part(self, layout: IndexMap, node: Node, out: Tensor) -> IndexMap | None:
-        parts = [value for value in node.outputs if isinstance(value, Tensor)]
-        place, axis = parts.index(out), axis_of(node.named["dim"], node.args[0].rank)
-        whole = self._sizes.of(node.args[0])[axis].fixed
-        if whole is None:
-            return None
-        if out.rank < node.args[0].rank:
-            return self._selected(layout, axis, place)
-        if sum(part.max_shape[axis] for part in parts) != whole:
-            return None
-        start = sum(part.max_shape[axis] for part in parts[:place])
-        return self._sliced(layout, axis, start, node.args[0], out, steady=True)
-
-
-def _begun(layout: IndexMap, axis: Sequence[Digit], start: object) -> IndexMap | None:
-    """A map that begins so many steps later along what was an axis of a digit."""
-    if start == 0:
-        return layout
-    if not isinstance(start, int) or start < 0 or len(axis) != 1:
-        return None
-    return layout._replace(offset=(*layout.offset, axis[0].stride.times(LiveSize(start))))
+def _step(axis: Sequence[Digit], count: int) -> LiveSize | None:
+    """How far so many steps along an axis of one digit lead."""
+    return axis[0].stride.times(LiveSize(count)) if count > 0 and len(axis) == 1 else None
 
 
 def rows_of(layout: IndexMap) -> tuple[int, int] | None:

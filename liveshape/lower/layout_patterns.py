@@ -17,6 +17,7 @@ from liveshape.lower.pattern_operators import (
     PERMUTES,
     TRANSPOSES,
 )
+from liveshape.ops.moved_rows import order_of
 
 
 def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
@@ -41,7 +42,7 @@ def _permuted(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]
 
 def _order(node: Node) -> tuple[Any, ...]:
     """The dimensions as a node permutes them; none where it does not."""
-    return node.kept_axes() or () if node.name in PERMUTES | TRANSPOSES else ()
+    return order_of(node) if node.name in PERMUTES | TRANSPOSES else ()
 
 
 def _expanded(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:

@@ -17,7 +17,6 @@ from liveshape.lower.pattern_operators import (
     ADDED_PRODUCTS,
     ARANGE,
     CONCATENATIONS,
-    EXPANDS,
     LAYER_NORMS,
     MATRIX_PRODUCTS,
     OF_ONE_SHAPE,
@@ -26,10 +25,9 @@ from liveshape.lower.pattern_operators import (
     SCALAR_PRODUCTS,
     SCALAR_QUOTIENTS,
     SCALAR_SUMS,
-    SLICES,
-    SPLITS,
     VIEWS,
 )
+from liveshape.ops.moved_rows import LiveNumber, axis_maps
 from liveshape.ops.shapes import axis_of, without
 
 
@@ -206,15 +204,8 @@ class LiveSizes:
         x = node.args[0]
         if node.name in VIEWS:
             return self._viewed(x, node.args[1])
-        if (kept := node.kept_axes()) is not None:
-            sizes = self.of(x)
-            return tuple(ONE if axis is None else sizes[axis] for axis in kept)
-        if node.name in EXPANDS:
-            return self._expanded(x, node)
-        if node.name in SLICES:
-            return self._sliced(x, node)
-        if node.name in SPLITS:
-            return self._split(x, node, tensor)
+        if node.traits.moves is not None:
+            return self._moved(node, tensor)
         if node.name in CONCATENATIONS:
             return self._concatenated(node.args[0], node.args[1], tensor)
         if node.name in MATRIX_PRODUCTS:
@@ -279,28 +270,24 @@ class LiveSizes:
         rest = product(self.of(x)).over(product(tuple(size for size in given if size is not None)))
         return None if rest is None else tuple(rest if size is None else size for size in given)
 
-    def _expanded(self, x: Tensor, node: Node) -> Sizes:
-        wanted = node.args[1]
-        sizes = (ONE,) * (len(wanted) - x.rank) + self.of(x)
-        return tuple(size if asked == -1 else self.of_scalar(asked) for size, asked in zip(sizes, wanted, strict=True))
-
-    def _sliced(self, x: Tensor, node: Node) -> Sizes | None:
-        _, dim, start, end, step, _ = node.args
-        sizes, axis = self.of(x), axis_of(dim, x.rank)
-        whole = sizes[axis]
-        if start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and end >= x.max_shape[axis])):
-            return sizes
-        if whole.fixed is None or step != 1 or not all(isinstance(each, int | None) for each in (start, end)):
+    def _moved(self, node: Node, tensor: Tensor) -> Sizes | None:
+        """Sizes that a movement leaves as they are, and those that do not follow from live ones."""
+        before = self.of(node.args[0])
+        maps = axis_maps(node, [size.fixed for size in before])
+        if maps is None:
             return None
-        first, last, _ = slice(start, end).indices(whole.fixed)
-        return (*sizes[:axis], LiveSize(max(last - first, 0)), *sizes[axis + 1 :])
-
-    def _split(self, x: Tensor, node: Node, tensor: Tensor) -> Sizes | None:
-        axis = axis_of(node.named["dim"], x.rank)
-        sizes = self.of(x)
-        if sizes[axis].fixed is None:
-            return None
-        return (*sizes[:axis], LiveSize(tensor.max_shape[axis]), *sizes[axis + 1 :])
+        found, after = maps[node.outputs.index(tensor)], list[LiveSize]()
+        for place, (size, steps) in enumerate(zip(found.sizes, found.steps, strict=True)):
+            axis = found.whole(place)
+            if axis is not None:
+                after.append(before[axis])
+            elif isinstance(size, LiveNumber) and size.scalar is not None:
+                after.append(self.of_scalar(size.scalar))
+            elif not isinstance(size, LiveNumber) and all(before[each].fixed is not None for each in steps):
+                after.append(LiveSize(size))
+            else:
+                return None
+        return tuple(after)
 
     def _concatenated(self, parts: tuple[Tensor, ...], dim: int, tensor: Tensor) -> Sizes | None:
         """Sizes that all parts have, and their sum along a dimension."""

@@ -10,18 +10,12 @@ from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.copies import Place, as_dtype, copy_strided, copy_values
+from liveshape.ops.copies import as_dtype, copy_strided, copy_values
 from liveshape.ops.moved_rows import concatenated, select_scattered
+from liveshape.ops.movement import select_copy, slice_copy
 from liveshape.ops.registry import Tensors, exported, op
 from liveshape.ops.row_rules import but_dims, row_wise
-from liveshape.ops.shapes import (
-    axis_of,
-    broadcast_strides,
-    index_in,
-    slice_bounds,
-    strides_of,
-    without,
-)
+from liveshape.ops.shapes import Layout, axis_of, broadcast_strides, without
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -39,14 +33,8 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     axis = axis_of(dim, len(shapes[0]))
     if not shapes[0] or any(without(shape, axis) != without(shapes[0], axis) for shape in shapes):
         raise ShapeError(f"shapes {', '.join(map(str, shapes))} cannot be joined along dimension {dim}")
-    total = sum(shape[axis] for shape in shapes)
-    out.shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-    strides = strides_of(out.shape)
-    start = 0
-    for part, shape in parts:
-        if shape != (0,) or len(shapes[0]) == 1:
-            yield from copy_strided(part, out, shape, (0, strides_of(shape)), (start * strides[axis], strides))
-            start = start + shape[axis]
+    given = [(part, shape) for part, shape in parts if shape != (0,) or len(shapes[0]) == 1]
+    yield from _joined(given, axis, out)
 
 
 @op(*exported("stack"), rows=concatenated(new_dim=True), epilogues=True)
@@ -58,48 +46,51 @@ def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     if any(tensor.shape != shape for tensor in tensors):
         raise ShapeError(f"shapes {', '.join(str(tensor.shape) for tensor in tensors)} cannot be stacked")
     axis = axis_of(dim, len(shape) + 1)
-    out.shape = (*shape[:axis], len(tensors), *shape[axis:])
-    strides = strides_of(out.shape)
-    for position, part in enumerate(parts):
-        target = position * strides[axis], without(strides, axis)
-        yield from copy_strided(part, out, shape, (0, strides_of(shape)), target)
+    yield from _joined([(part, (*shape[:axis], 1, *shape[axis:])) for part in parts], axis, out)
+
+
+def _joined(parts: list[tuple[LiveTensor, Shape]], axis: int, out: LiveTensor) -> Steps:
+    """out = tensors of these shapes behind each other along an axis."""
+    (_, first), start = parts[0], 0
+    out.shape = (*first[:axis], sum(shape[axis] for _, shape in parts), *first[axis + 1 :])
+    whole = Layout.contiguous(out.shape)
+    for part, shape in parts:
+        target = whole.put(axis, shape[axis], whole.strides[axis], start * whole.strides[axis])
+        yield from copy_strided(part, out, Layout.contiguous(shape), target)
+        start = start + shape[axis]
 
 
 @op(*exported("slice_scatter"), rows=but_dims("x", "dim", "source"))
 def slice_scatter(
     x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
-    axis = axis_of(dim, x.rank)
-    first, count = slice_bounds(start, end, step, x.shape[axis])
-    strides = strides_of(x.shape)
-    steps = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
-    region = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    yield from _scattered(x, source, out, "slice", region, (first * strides[axis], steps))
+    region = slice_copy(Layout.contiguous(x.shape), dim, start, end, step, out)
+    yield from _scattered(x, source, out, "slice", region)
 
 
 @op(*exported("select_scatter"), rows=select_scattered)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
-    axis = axis_of(dim, x.rank)
-    strides = strides_of(x.shape)
-    target = index_in(index, x.shape[axis]) * strides[axis], without(strides, axis)
-    yield from _scattered(x, source, out, "selection", without(x.shape, axis), target)
+    yield from _scattered(x, source, out, "selection", select_copy(Layout.contiguous(x.shape), dim, index, out))
 
 
-def _scattered(x: LiveTensor, source: LiveTensor, out: LiveTensor, part: str, region: Shape, target: Place) -> Steps:
+def _scattered(x: LiveTensor, source: LiveTensor, out: LiveTensor, part: str, region: Layout) -> Steps:
     """out = x with what is given in a part of it."""
     given = yield from as_dtype(source, out.dtype)
-    if source.shape != region:
-        raise ShapeError(f"{source.shape} is written to a {part} of shape {region}")
+    if source.shape != region.shape:
+        raise ShapeError(f"{source.shape} is written to a {part} of shape {region.shape}")
     out.shape = x.shape
     yield from copy_values(x, out)
-    yield from copy_strided(given, out, region, (0, strides_of(region)), target)
+    yield from copy_strided(given, out, Layout.contiguous(region.shape), region)
 
 
 @op(*exported("copy"), rows=row_wise("x", "source", tail=0))
 def copy(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
-    out.shape = shape = x.shape
-    yield from copy_strided(part, out, shape, (0, _broadcast_to(source.shape, shape)), (0, strides_of(shape)))
+    out.shape = x.shape
+    lead = x.rank - source.rank
+    if lead < 0 or any(size not in (1, wanted) for size, wanted in zip(source.shape, x.shape[lead:], strict=True)):
+        raise ShapeError(f"{source.shape} cannot be copied to {x.shape}")
+    yield from copy_strided(part, out, Layout(x.shape, broadcast_strides(source.shape, x.shape)))
 
 
 @op("aten.copy_.default", "aten::copy_", mutates=("x",))
@@ -111,13 +102,5 @@ def copy_(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor)
 def copy_index(x: LiveTensor, source: LiveTensor, index: int, out: Tensors) -> Iterator[Dispatch]:
     """Row `index` of x, which holds that many rows and this one from now on: how a mapped loop collects its results."""
     x.shape = (index + 1, *source.shape)
-    yield from copy_strided(
-        source, x, source.shape, (0, strides_of(source.shape)), (index * source.numel, strides_of(source.shape))
-    )
-
-
-def _broadcast_to(shape: Shape, target: Shape) -> Shape:
-    lead = len(target) - len(shape)
-    if lead < 0 or any(size not in (1, wanted) for size, wanted in zip(shape, target[lead:], strict=True)):
-        raise ShapeError(f"{shape} cannot be copied to {target}")
-    return broadcast_strides(shape, target)
+    whole = Layout.contiguous(source.shape)
+    yield from copy_strided(source, x, whole, whole._replace(start=index * source.numel))

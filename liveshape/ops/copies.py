@@ -12,7 +12,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.pointwise import Viewed, apply
-from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
+from liveshape.ops.shapes import Layout, ceil_div, merge_dims, strides_of
 
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
@@ -22,7 +22,7 @@ TRANSPOSE = Kernel.load("movement/transpose")
 _TILE = 32  # of movement/transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
 
-Place = tuple[int, Shape]  # the first element, and a stride per dimension
+_Place = tuple[int, Shape]  # the first element, and a stride per dimension
 
 
 def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
@@ -37,9 +37,16 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Iterator[Dispatch]
 
 def copy_pairs(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     """So many complex numbers to a tensor of their parts, or from one."""
-    return PAIR_COPY(
-        out, x, count=count, rank=1, source_start=0, target_start=0, sizes=(count,), source_strides=(1,),
-        target_strides=(1,), threads=count,
+    return _copy(PAIR_COPY, x, out, (count,), (0, (1,)), (0, (1,)))
+
+
+def _copy(
+    kernel: Kernel, x: LiveTensor, out: LiveTensor, sizes: Shape, source: _Place, target: _Place, **constants: Any
+) -> Dispatch:
+    count = constants.pop("count", prod(sizes))
+    return kernel(
+        out, x, count=count, rank=len(sizes), source_start=source[0], target_start=target[0], sizes=sizes,
+        source_strides=source[1], target_strides=target[1], threads=count, **constants,
     )  # fmt: skip
 
 
@@ -64,62 +71,44 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
     return copy
 
 
-def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, target: Place) -> Iterator[Any]:
-    """Element i of `shape` from x at `source` to out at `target`; both hold their elements alike.
+def copy_strided(x: LiveTensor, out: LiveTensor, source: Layout, target: Layout | None = None) -> Iterator[Any]:
+    """Elements of x, as `source` reads it, to out, in order or as `target` writes it; both hold elements alike.
 
     Contiguous copies and rows move vec4s; where the contiguous dimension of x is not that of out, tiles are transposed
     in workgroup memory.
     """
-    count = prod(shape)
+    into = target or Layout.contiguous(source.shape)
+    count = prod(source.shape)
     if count == 0:
         return
-    sizes, (reads, writes) = merge_dims(shape, source[1], target[1])
+    sizes, (reads, writes) = merge_dims(source.shape, source.strides, into.strides)
     if not sizes:
         sizes, reads, writes = (1,), (1,), (1,)
-    starts, whole = (source[0], target[0]), target[0] == 0 and count == out.numel
-    if whole and source[0] == 0 and reads == writes == (1,):
+    begins, whole = (source.start, into.start), into.start == 0 and count == out.numel
+    if whole and source.start == 0 and reads == writes == (1,):
         yield from _copy_flat(x, out, count)
         return
     by_element = is_packed(x.dtype) or is_complex(x.dtype)
     transposed = -1 if by_element else _transposed_axis(sizes, reads, writes)
     if transposed >= 0:
-        yield _transpose(x, out, transposed, sizes, (source[0], reads), (target[0], writes))
+        yield _transpose(x, out, transposed, sizes, (source.start, reads), (into.start, writes))
         return
     widths = (1,) if is_complex(x.dtype) else (4, 2, 1)
-    width = next(width for width in widths if _in_rows_of(width, sizes, reads, writes, starts))
+    width = next(width for width in widths if _in_rows_of(width, sizes, reads, writes, begins))
     if is_packed(x.dtype) and width != 4:
         if whole and writes == strides_of(sizes):
-            yield from apply("copy", Viewed(x, sizes, reads, source[0]), out=out, shape=out.shape)
-        else:
-            yield _copy_packed_part(x, out, sizes, (source[0], reads), (target[0], writes))
+            yield from apply("copy", Viewed(x, sizes, reads, source.start), out=out, shape=out.shape)
+            return
+        # Elements into a part of out; what else lies in the words that it cuts stays.
+        last = into.start + sum((size - 1) * stride for size, stride in zip(sizes, writes, strict=True))
+        words = last // 4 - into.start // 4 + 1
+        yield _copy(PACKED_PART, x, out, sizes, (source.start, reads), (into.start, writes), count=words)
         return
     sizes = (*sizes[:-1], sizes[-1] // width)
     reads, writes = ((*(stride // width for stride in row[:-1]), row[-1]) for row in (reads, writes))
     kernel = WORD_COPY if is_packed(x.dtype) else PAIR_COPY if is_complex(x.dtype) else STRIDED_COPY
-    yield kernel(
-        out,
-        x,
-        count=count // width,
-        rank=len(sizes),
-        source_start=source[0] // width,
-        target_start=target[0] // width,
-        sizes=sizes,
-        source_strides=reads,
-        target_strides=writes,
-        threads=count // width,
-        **({} if by_element else {"VEC": width}),
-    )
-
-
-def _copy_packed_part(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place, target: Place) -> Dispatch:
-    """Elements into a part of out; what else lies in the words that it cuts stays."""
-    start, strides = target
-    last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    words = last // 4 - start // 4 + 1
-    return PACKED_PART(
-        out, x, count=words, rank=len(sizes), source_start=source[0], target_start=start, sizes=sizes,
-        source_strides=source[1], target_strides=strides, threads=words,
-    )  # fmt: skip
+    vectors = {} if by_element else {"VEC": width}
+    yield _copy(kernel, x, out, sizes, (begins[0] // width, reads), (begins[1] // width, writes), **vectors)
 
 
 def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: tuple[int, int]) -> bool:
@@ -139,7 +128,7 @@ def _transposed_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
     return -1
 
 
-def _transpose(x: LiveTensor, out: LiveTensor, axis: int, sizes: Shape, source: Place, target: Place) -> Dispatch:
+def _transpose(x: LiveTensor, out: LiveTensor, axis: int, sizes: Shape, source: _Place, target: _Place) -> Dispatch:
     (source_start, reads), (target_start, writes) = source, target
     rest = [other for other in range(len(sizes) - 1) if other != axis]
     outer = tuple(sizes[other] for other in rest)

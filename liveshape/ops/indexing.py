@@ -19,7 +19,7 @@ from liveshape.ops.compaction import put_masked, select_masked
 from liveshape.ops.copies import as_dtype, copy_values
 from liveshape.ops.lookup import gather_rows, invalid_of
 from liveshape.ops.moved_rows import gathered, indexed, selected
-from liveshape.ops.movement import permute_copy
+from liveshape.ops.movement import moved, permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import gathered_rows
 from liveshape.ops.scattering import element_passes
@@ -92,7 +92,7 @@ def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
     if separated:  # indices with dimensions between them go to the front, so their dimensions do
         permuted: LiveTensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
-        yield from permute_copy(x, order, permuted)
+        yield from moved(permute_copy, x, order, permuted)
         x = permuted
         axes = tuple(range(len(axes)))
     linear = yield from _linear(x, axes, chosen)

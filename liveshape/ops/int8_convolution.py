@@ -18,7 +18,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.int8 import check_columns, check_depth, is_relu
 from liveshape.ops.matrix_heuristics import VECTOR_BYTES, byte_matrix_tiles
-from liveshape.ops.movement import permute_copy
+from liveshape.ops.movement import moved, permute_copy
 from liveshape.ops.operations import convolved, convolved_transposed
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import first_axis
@@ -154,7 +154,7 @@ def _over_channels(
     check_columns(period, scales)
     check_depth(depth)
     channels_last: LiveTensor = yield Scratch("int8", tuple(x.max_shape[axis] for axis in CHANNELS_LAST))
-    yield from permute_copy(x, CHANNELS_LAST, channels_last)
+    yield from moved(permute_copy, x, CHANNELS_LAST, channels_last)
     pixels = prod(out.shape[2:])
     tensors = (out, channels_last, weight, sums, scales, scales if bias is None else bias)
     extents: dict[str, Any] = {"size": x.shape[2:], "out_size": out.shape[2:], "pitch": pitch, "scale_period": period}

@@ -1,14 +1,20 @@
-"""Row-wise rules (`row_rules.py`) of operators that only move elements: views, permutations, slices, concatenations."""
+"""Row-wise rules (`row_rules.py`) of operators that only move elements: views, movements, concatenations.
+
+A movement says how its results lie in its first argument (`movement.py`). Told of strides that tell axes apart, and of
+live scalars as numbers that nothing is known of, it says what each dimension of a result is.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from liveshape.errors import LiveshapeError
 from liveshape.graph import Node, Shape, SymInt
 from liveshape.graph.elements import prod
-from liveshape.graph.traits import Axes, Carried, RowRule
-from liveshape.ops.row_rules import axes_of, axis_of_all, nothing_but, outputs_along
-from liveshape.ops.shapes import axis_of, without
+from liveshape.graph.traits import Carried, Moves, RowRule
+from liveshape.ops.row_rules import axis_of_all, nothing_but, outputs_along
+from liveshape.ops.shapes import Layout, axis_of
 
 
 def viewed(node: Node, carried: Carried) -> Carried | None:
@@ -30,72 +36,115 @@ def viewed(node: Node, carried: Carried) -> Carried | None:
     return {out: place} if outside and inside and fixed else None
 
 
-def keeping(axes: Axes) -> dict[str, Any]:
-    """The traits of an operator that keeps axes whole: these, and rows along any of them."""
+class LiveNumber(int):
+    """A live scalar where a movement is followed at no call in particular: a number beyond all sizes, of which no
+    comparison holds. What is computed of it is another one; `scalar` is the one that it is itself."""
+
+    scalar: SymInt | None = None
+    __hash__ = int.__hash__
+
+
+def _computed(name: str) -> Callable[..., LiveNumber]:
+    whole = getattr(int, name)
+    return lambda *numbers: LiveNumber(whole(*map(int, numbers)))
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod", "neg"):
+    setattr(LiveNumber, f"__{_name}__", _computed(f"__{_name}__"))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(LiveNumber, f"__{_name}__", lambda *_: False)
+
+
+class AxisMap(NamedTuple):
+    """A result of a movement by axes of x: the size of each dimension, and how far a step along it goes along which.
+
+    `starts` is how far along axes of x it begins, `steady` whether no live scalar says that; `shape` is that of x.
+    """
+
+    sizes: Shape
+    steps: tuple[Mapping[int, int], ...]
+    starts: Mapping[int, int]
+    steady: bool
+    shape: Shape
+
+    def whole(self, place: int) -> int | None:
+        """The axis of x that a dimension is, from its first element to its last."""
+        axis = next(iter(self.steps[place]), -1)
+        alone = self.steps[place] == {axis: 1} and axis not in self.starts
+        return axis if alone and self.sizes[place] == self.shape[axis] else None
+
+    def rows_along(self, axis: int) -> int | None:
+        """The one dimension that is an axis of x, all of it, or as much as the program asks for."""
+        places = [place for place, steps in enumerate(self.steps) if axis in steps]
+        if len(places) != 1 or axis in self.starts or self.steps[places[0]] != {axis: 1}:
+            return None
+        asked = getattr(self.sizes[places[0]], "scalar", None) is not None
+        return places[0] if asked or self.sizes[places[0]] == self.shape[axis] else None
+
+
+_AXIS = 1 << 256  # steps along one axis of x, counted in those along the axis before
+
+
+def axis_maps(node: Node, sizes: Sequence[int | None], define: Moves | None = None) -> list[AxisMap] | None:
+    """Where the results of a movement lie in x of these sizes, None for a live one; None where no call is like that.
+
+    A live size is taken to be one more than its bound: what is as long then is as long at every call, for no number of
+    the program is that.
+
+    Example: `axis_maps(node, node.args[0].max_shape)`.
+    """
+    x, out = node.args[0], node.args[-1]
+    moves = define or node.traits.moves
+    assert moves is not None
+    shape = tuple(most + 1 if size is None else size for size, most in zip(sizes, x.max_shape, strict=True))
+    given = Layout(shape, tuple(_AXIS**axis for axis in range(x.rank)), 0, x.max_shape)
+    try:
+        layouts = moves(given, *map(_numbered, node.args[1:]))
+    except (LiveshapeError, LookupError):
+        return None
+    return [
+        AxisMap(shape, tuple(map(_by_axis, strides)), _by_axis(start), not isinstance(start, LiveNumber), given.shape)
+        for shape, strides, start, _ in (layouts if isinstance(out, tuple) else (layouts,))
+    ]
+
+
+def _numbered(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(map(_numbered, argument))
+    if isinstance(argument, SymInt):
+        number = LiveNumber(1 << 64)
+        number.scalar = argument
+        return number
+    return argument
+
+
+def _by_axis(number: int) -> dict[int, int]:
+    steps, axis, rest = {}, 0, int(number)
+    while rest:
+        if step := (rest + _AXIS // 2) % _AXIS - _AXIS // 2:
+            steps[axis] = step
+        rest, axis = (rest - step) // _AXIS, axis + 1
+    return steps
+
+
+def rows_of(define: Moves) -> RowRule:
+    """Rows along an axis that every result of a movement has whole, or as many as the program asks for."""
 
     def rule(node: Node, carried: Carried) -> Carried | None:
-        order, axis = axes(node), carried[node.named["x"]]
-        return outputs_along(node, order.index(axis)) if order is not None and axis in order else None
+        x = node.args[0]
+        axis = carried[x]
+        maps = axis_maps(node, [None if each == axis else size for each, size in enumerate(x.max_shape)], define)
+        places = [place for each in maps or () if (place := each.rows_along(axis)) is not None]
+        return dict(zip(node.outputs, places, strict=True)) if places and len(places) == len(node.outputs) else None
 
-    return {"axes": axes, "rows": rule}
-
-
-def squeezed(node: Node) -> tuple[int | None, ...] | None:
-    """Without dimensions of 1, as the bound has them."""
-    x, out = node.named["x"], node.args[-1]
-    given = node.named.get("dims", node.named.get("dim"))
-    axes = set(range(x.rank)) if given is None else axes_of(given, x.rank)
-    kept = tuple(axis for axis in range(x.rank) if axis not in axes or x.max_shape[axis] != 1)
-    return kept if len(kept) == out.rank else None
+    return rule
 
 
-def unsqueezed(node: Node) -> tuple[int | None, ...] | None:
-    """With one dimension more."""
-    rank, dim = node.named["x"].rank, node.named["dim"]
-    if not isinstance(dim, int):
-        return None
-    axis = axis_of(dim, rank + 1)
-    return (*range(axis), None, *range(axis, rank))
-
-
-def permuted(node: Node) -> tuple[int | None, ...] | None:
-    """Dimensions in another order."""
-    x, dims = node.named["x"], node.named["dims"]
-    order = tuple(axis_of(dim, x.rank) for dim in dims) if all(isinstance(dim, int) for dim in dims) else ()
-    return order if sorted(order) == [*range(x.rank)] else None
-
-
-def transposed(node: Node) -> tuple[int | None, ...] | None:
-    """Two dimensions swapped: those of a matrix where none are named."""
-    rank = node.named["x"].rank
-    dims = [node.named.get(name, default) for name, default in (("dim0", 0), ("dim1", rank - 1))]
-    return swapped(rank, *dims) if all(isinstance(dim, int) for dim in dims) else None
-
-
-def swapped(rank: int, one: int, other: int) -> Shape:
-    """The axes of a tensor, two of them swapped.
-
-    >>> swapped(3, 0, -1), swapped(0, 0, -1)
-    ((2, 1, 0), ())
-    """
-    order = [*range(rank)]
-    if order:
-        order[one], order[other] = order[other], order[one]
-    return tuple(order)
-
-
-def selected_from(node: Node) -> tuple[int | None, ...] | None:
-    """Without the dimension of which one index is taken."""
-    rank, dim = node.named["x"].rank, node.named["dim"]
-    return without(tuple(range(rank)), axis_of(dim, rank)) if isinstance(dim, int) else None
-
-
-def expanded(node: Node, carried: Carried) -> Carried | None:
-    """Dimensions of 1 repeated, others kept: the size of rows is not static, which would be that of the bound."""
-    x, sizes = node.named["x"], node.named["size"]
-    axis = carried[x] + len(sizes) - x.rank
-    live = axis >= 0 and (isinstance(sizes[axis], SymInt) or sizes[axis] == -1)
-    return outputs_along(node, axis) if live else None
+def order_of(node: Node) -> tuple[int, ...]:
+    """The axes of its first argument that the dimensions of a permute are."""
+    return tuple(
+        axis for each in axis_maps(node, node.args[0].max_shape) or () for steps in each.steps for axis in steps
+    )
 
 
 def repeated(node: Node, carried: Carried) -> Carried | None:
@@ -103,14 +152,6 @@ def repeated(node: Node, carried: Carried) -> Carried | None:
     x, repeats = node.named["x"], node.named["repeats"]
     axis = carried[x] + len(repeats) - x.rank
     return outputs_along(node, axis) if axis >= 0 and repeats[axis] == 1 else None
-
-
-def on_diagonals(node: Node, carried: Carried) -> Carried | None:
-    """The diagonals between two dimensions, behind all others."""
-    x = node.named["x"]
-    axes = axes_of((node.named["dim1"], node.named["dim2"]), x.rank)
-    axis = carried[x]
-    return None if axis in axes or len(axes) != 2 else outputs_along(node, axis - sum(each < axis for each in axes))
 
 
 def concatenated(new_dim: bool) -> RowRule:
@@ -138,19 +179,6 @@ def select_scattered(node: Node, carried: Carried) -> Carried | None:
         return None
     along, axis = axis_of(dim, x.rank), carried[x]
     return outputs_along(node, axis) if along != axis and carried[source] == axis - (along < axis) else None
-
-
-def padded(own: int | None = None) -> RowRule:
-    """More or less at both ends of dimensions, but nothing at those of rows; pads of the last dimension come first."""
-
-    def rule(node: Node, carried: Carried) -> Carried | None:
-        x, pad = node.named["x"], node.named["pad"]
-        axis = carried[x]
-        place = x.rank - 1 - axis
-        untouched = place >= own if own is not None else tuple(pad[2 * place : 2 * place + 2]) in ((), (0, 0))
-        return outputs_along(node, axis) if untouched else None
-
-    return rule
 
 
 def selected(node: Node, carried: Carried) -> Carried | None:

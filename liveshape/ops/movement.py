@@ -1,30 +1,28 @@
-"""Operators that read a tensor along other strides: each is one strided copy per output."""
+"""Operators that read a tensor along other strides. Each is a function of layouts, from that of its first argument to
+those of its results: its copy, its row rule, and in lower/ its live sizes and its index map follow from it.
+
+@movement("aten.t.default")
+def t(x: Layout, out: LiveTensor) -> Layout:
+    return Layout(x.shape[::-1], x.strides[::-1])
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
-from liveshape.ops.moved_rows import (
-    expanded,
-    keeping,
-    on_diagonals,
-    permuted,
-    repeated,
-    selected_from,
-    swapped,
-    transposed,
-)
+from liveshape.ops.moved_rows import repeated, rows_of
 from liveshape.ops.registry import Ints, Tensors, exported, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import (
     MAX_RANK,
+    Layout,
     axis_of,
     broadcast_strides,
     ceil_div,
@@ -34,100 +32,121 @@ from liveshape.ops.shapes import (
     without,
 )
 
-_MOVES: dict[str, Any] = {"reads_as_written": True, "epilogues": True}
+Define = TypeVar("Define", bound=Callable[..., Any])
+_ONE: dict[str, Any] = {"epilogues": True}  # result
 
 
-def _read(x: LiveTensor, out: LiveTensor, shape: Shape, strides: Shape, start: int = 0) -> Iterator[Dispatch]:
-    """out, of this shape, is x along these strides."""
-    out.shape = shape
-    yield from copy_strided(x, out, shape, (start, strides), (0, strides_of(shape)))
+def movement(*names: str, alias: bool = False, **traits: Any) -> Callable[[Define], Define]:
+    """Register a movement under its exported names, by where its results lie in its first argument."""
+
+    def register(define: Define) -> Define:
+        @functools.wraps(define)
+        def run(x: LiveTensor, *given: Any) -> Iterator[Dispatch]:
+            yield from moved(define, x, *given, alias=alias)
+
+        run.__annotations__ = define.__annotations__ | {"x": LiveTensor}
+        declared: dict[str, Any] = {"rows": rows_of(define), "moves": define, "reads_as_written": True} | traits
+        op(*names, alias=alias, **declared)(run)
+        return define
+
+    return register
 
 
-@op(*exported("permute_copy"), "aten.permute.default", any_size=True, **_MOVES, **keeping(permuted))
-def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+def moved(define: Callable[..., Any], x: LiveTensor, *given: Any, alias: bool = False) -> Iterator[Dispatch]:
+    """Copy to the result of a movement, the last that is given, or to each; nothing to an alias that shares memory.
+
+    Example: `yield from moved(permute_copy, x, (1, 0), out)`.
+    """
+    out = given[-1]
+    layouts = define(Layout(x.shape, strides_of(x.shape), 0, x.max_shape), *given)
+    several = isinstance(out, tuple)
+    for part, layout in zip(out if several else (out,), layouts if several else (layouts,), strict=True):
+        part.shape = layout.shape
+        if not (alias and part.storage is x.storage):
+            yield from copy_strided(x, part, layout)
+
+
+@movement(*exported("permute_copy"), "aten.permute.default", any_size=True, **_ONE)
+def permute_copy(x: Layout, dims: Ints, out: LiveTensor) -> Layout:
     axes = tuple(axis_of(dim, x.rank) for dim in dims)
     if tuple(sorted(axes)) != tuple(range(x.rank)):
         raise ShapeError(f"{dims} is not an order of the {x.rank} dimensions of {x.shape}")
-    strides = strides_of(x.shape)
-    yield from _read(x, out, tuple(x.shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
+    return Layout(tuple(x.shape[axis] for axis in axes), tuple(x.strides[axis] for axis in axes))
 
 
-@op(*exported("transpose_copy", "int"), "aten.transpose.int", **_MOVES, **keeping(transposed))
-def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from permute_copy(x, swapped(x.rank, axis_of(dim0, x.rank), axis_of(dim1, x.rank)), out)
+@movement(*exported("transpose_copy", "int"), "aten.transpose.int", **_ONE)
+def transpose_copy(x: Layout, dim0: int, dim1: int, out: LiveTensor) -> Layout:
+    order = [*range(x.rank)]
+    one, other = axis_of(dim0, x.rank), axis_of(dim1, x.rank)
+    if order:
+        order[one], order[other] = other, one
+    return permute_copy(x, tuple(order), out)
 
 
-@op(*exported("t_copy"), "aten.t.default", **_MOVES, **keeping(transposed))
-def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("t_copy"), "aten.t.default", **_ONE)
+def t_copy(x: Layout, out: LiveTensor) -> Layout:
     if x.rank > 2:
         raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
-    yield from permute_copy(x, tuple(reversed(range(x.rank))), out)
+    return Layout(x.shape[::-1], x.strides[::-1])
 
 
-@op(*exported("slice_copy", "Tensor"), rows=but_dims("x", "dim"), role=Role.SLICE, **_MOVES)
-def slice_copy(
-    x: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
-) -> Iterator[Dispatch]:
+@movement(*exported("slice_copy", "Tensor"), role=Role.SLICE, **_ONE)
+def slice_copy(x: Layout, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor) -> Layout:
     axis = axis_of(dim, x.rank)
     first, count = slice_bounds(start, end, step, x.shape[axis])
-    strides = strides_of(x.shape)
-    steps = _put(strides, axis, strides[axis] * step)
-    yield from _read(x, out, _put(x.shape, axis, count), steps, first * strides[axis])
+    return x.put(axis, count, x.strides[axis] * step, first * x.strides[axis])
 
 
-@op(*exported("narrow_copy"), rows=but_dims("x", "dim"), **_MOVES)
-def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("narrow_copy"), **_ONE)
+def narrow_copy(x: Layout, dim: int, start: int, length: int, out: LiveTensor) -> Layout:
     first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
-    yield from slice_copy(x, dim, first, first + length, 1, out)
+    return slice_copy(x, dim, first, first + length, 1, out)
 
 
-@op(*exported("select_copy", "int"), role=Role.SELECT, **_MOVES, **keeping(selected_from))
-def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("select_copy", "int"), role=Role.SELECT, **_ONE)
+def select_copy(x: Layout, dim: int, index: int, out: LiveTensor) -> Layout:
     axis = axis_of(dim, x.rank)
-    strides = strides_of(x.shape)
-    start = index_in(index, x.shape[axis]) * strides[axis]
-    yield from _read(x, out, without(x.shape, axis), without(strides, axis), start)
+    start = index_in(index, x.shape[axis]) * x.strides[axis]
+    return Layout(without(x.shape, axis), without(x.strides, axis), start)
 
 
-@op(*exported("split_with_sizes_copy"), rows=but_dims("x", "dim"), reads_as_written=True)
-def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
+@movement(*exported("split_with_sizes_copy"))
+def split_with_sizes_copy(x: Layout, sizes: Ints, dim: int, out: Tensors) -> list[Layout]:
     axis = axis_of(dim, x.rank)
     if sum(sizes) != x.shape[axis] or len(sizes) != len(out):
         raise ShapeError(f"sizes {sizes} do not split dimension {dim} of {x.shape} into {len(out)} parts")
-    start = 0
-    for part, size in zip(out, sizes, strict=True):
-        yield from slice_copy(x, dim, start, start + size, 1, part)
-        start = start + size
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    parts = zip(starts, sizes, out, strict=True)
+    return [slice_copy(x, dim, start, start + size, 1, part) for start, size, part in parts]
 
 
-@op(*exported("split_copy", "Tensor"), rows=but_dims("x", "dim"), reads_as_written=True)
-def split_copy(x: LiveTensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
+@movement(*exported("split_copy", "Tensor"))
+def split_copy(x: Layout, split_size: int, dim: int, out: Tensors) -> list[Layout]:
     # A live size may need fewer parts than the bound does; the rest are empty.
-    for position, part in enumerate(out):
-        yield from slice_copy(x, dim, position * split_size, (position + 1) * split_size, 1, part)
+    starts = [place * split_size for place in range(len(out))]
+    return [slice_copy(x, dim, start, start + split_size, 1, part) for start, part in zip(starts, out, strict=True)]
 
 
-@op("aten.chunk.default", rows=but_dims("x", "dim"))
-def chunk(x: LiveTensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
-    yield from split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
+@movement("aten.chunk.default")
+def chunk(x: Layout, chunks: int, dim: int, out: Tensors) -> list[Layout]:
+    return split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
 
 
-@op(*exported("unbind_copy", "int"), reads_as_written=True, **keeping(selected_from))
-def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
+@movement(*exported("unbind_copy", "int"))
+def unbind_copy(x: Layout, dim: int, out: Tensors) -> list[Layout]:
     if x.shape[axis_of(dim, x.rank)] != len(out):
         raise ShapeError(f"dimension {dim} of {x.shape} is unbound to {len(out)} tensors")
-    for index, part in enumerate(out):
-        yield from select_copy(x, dim, index, part)
+    return [select_copy(x, dim, index, part) for index, part in enumerate(out)]
 
 
-@op(*exported("expand_copy"), rows=expanded, **_MOVES)
-def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("expand_copy"), **_ONE)
+def expand_copy(x: Layout, size: Ints, implicit: bool, out: LiveTensor) -> Layout:
     lead = len(size) - x.rank
     given = (1,) * lead + x.shape
     shape = tuple(given[axis] if wanted == -1 else wanted for axis, wanted in enumerate(size))
-    if lead < 0 or any(have not in (1, wanted) for have, wanted in zip(given, shape, strict=True)):
+    if lead < 0 or any(have != 1 and have != wanted for have, wanted in zip(given, shape, strict=True)):
         raise ShapeError(f"{x.shape} cannot be expanded to {size}")
-    yield from _read(x, out, shape, broadcast_strides(x.shape, shape))
+    return Layout(shape, broadcast_strides(x.shape, shape, x.strides))
 
 
 @op(*exported("repeat"), rows=repeated, epilogues=True)
@@ -140,18 +159,14 @@ def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = tuple(times * size for times, size in zip(repeats, sizes, strict=True))
     # Each dimension becomes two: which copy, which stays in place in x, and which element of it.
     shape = tuple(part for pair in zip(repeats, sizes, strict=True) for part in pair)
-    reads = tuple(part for step in steps for part in (0, step))
-    yield from copy_strided(x, out, shape, (0, reads), (0, strides_of(shape)))
+    yield from copy_strided(x, out, Layout(shape, tuple(part for step in steps for part in (0, step))))
 
 
-@op(*exported("flip"), rows=but_dims("x", "dims"), epilogues=True)
-def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-    axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
-    strides = strides_of(x.shape)
-    start = sum((x.shape[axis] - 1) * strides[axis] for axis in axes)
-    yield from _read(
-        x, out, x.shape, tuple(-step if axis in axes else step for axis, step in enumerate(strides)), start
-    )
+@movement(*exported("flip"), **_ONE)
+def flip(x: Layout, dims: Ints, out: LiveTensor) -> Layout:
+    for axis in {axis_of(dim, x.rank) for dim in dims if x.rank}:
+        x = x.put(axis, x.shape[axis], -x.strides[axis], (x.shape[axis] - 1) * x.strides[axis])
+    return x
 
 
 @op(*exported("roll"), rows=but_dims("x", "dims"), epilogues=True)
@@ -166,32 +181,30 @@ def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[D
         rolled[axis] = rolled.get(axis, 0) + shift
     if len(rolled) > MAX_RANK:  # each doubles the copies
         raise UnsupportedError(f"roll of {len(rolled)} dimensions, {MAX_RANK} are supported")
-    strides = strides_of(shape)
     out.shape = x.shape
-    regions = [((0,) * len(shape), (0,) * len(shape), shape)]  # first index in x, in out, and sizes
+    whole = Layout.contiguous(shape)
+    regions = [(whole, whole)]  # of x and of out
     for axis, shift in rolled.items():
-        size = shape[axis]
+        size, stride = shape[axis], whole.strides[axis]
         ahead = shift % size if size else 0
         cuts = ((0, ahead, size - ahead), (size - ahead, 0, ahead))
         regions = [
-            (_put(first, axis, first[axis] + start), _put(place, axis, to), _put(extent, axis, length))
-            for first, place, extent in regions
+            (source.put(axis, length, stride, start * stride), target.put(axis, length, stride, to * stride))
+            for source, target in regions
             for start, to, length in cuts
         ]
-    for first, place, extent in regions:
-        source, target = _dot(first, strides), _dot(place, strides)
-        yield from copy_strided(x, out, extent, (source, strides), (target, strides))
+    for source, target in regions:
+        yield from copy_strided(x, out, source, target)
 
 
-@op(*exported("unfold_copy"), rows=but_dims("x", "dim"), **_MOVES)
-def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("unfold_copy"), **_ONE)
+def unfold_copy(x: Layout, dim: int, size: int, step: int, out: LiveTensor) -> Layout:
     axis = axis_of(dim, x.rank)
     if step < 1 or size > x.shape[axis]:
         raise ShapeError(f"windows of {size}, {step} apart, do not fit dimension {dim} of {x.shape}")
-    strides = strides_of(x.shape)
-    windows = (x.shape[axis] - size) // step + 1
-    reads = (*_put(strides, axis, strides[axis] * step), strides[axis])
-    yield from _read(x, out, (*_put(x.shape, axis, windows), size), reads)
+    stride = x.strides[axis]
+    windows = x.put(axis, (x.shape[axis] - size) // step + 1, stride * step)
+    return Layout((*windows.shape, size), (*windows.strides, stride))
 
 
 @op(*exported("as_strided_copy"), reads_as_written=True)
@@ -206,27 +219,17 @@ def as_strided_copy(
     out.shape = size
     if out.numel and (first < 0 or last >= x.numel):
         raise ShapeError(f"sizes {size} with strides {stride} from {start} on reach outside of the {x.numel} elements")
-    yield from _read(x, out, size, stride, start)
+    yield from copy_strided(x, out, Layout(size, stride, start))
 
 
-@op(*exported("diagonal_copy"), rows=on_diagonals, **_MOVES)
-def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("diagonal_copy"), **_ONE)
+def diagonal_copy(x: Layout, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Layout:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     if one == other:
         raise ShapeError(f"a diagonal of {x.shape} lies between two dimensions, {dim1} and {dim2} are one")
-    strides = strides_of(x.shape)
     down, right = (0, offset) if offset >= 0 else (-offset, 0)
-    rows, columns = x.shape[one] - down, x.shape[other] - right
-    length = rows if rows < columns else columns
+    length = max(min(x.shape[one] - down, x.shape[other] - right), 0)
     kept = tuple(axis for axis in range(x.rank) if axis not in (one, other))
-    shape = (*(x.shape[axis] for axis in kept), length if length > 0 else 0)
-    reads = (*(strides[axis] for axis in kept), strides[one] + strides[other])
-    yield from _read(x, out, shape, reads, down * strides[one] + right * strides[other])
-
-
-def _put(values: Ints, axis: int, value: int) -> Ints:
-    return (*values[:axis], value, *values[axis + 1 :])
-
-
-def _dot(index: Ints, strides: Ints) -> int:
-    return sum(i * stride for i, stride in zip(index, strides, strict=True))
+    shape = (*(x.shape[axis] for axis in kept), length)
+    strides = (*(x.strides[axis] for axis in kept), x.strides[one] + x.strides[other])
+    return Layout(shape, strides, down * x.strides[one] + right * x.strides[other])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
@@ -10,61 +11,63 @@ from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_values
-from liveshape.ops.moved_rows import padded
+from liveshape.ops.moved_rows import rows_of
 from liveshape.ops.registry import Ints, Number, exported, op
-from liveshape.ops.shapes import MAX_RANK
+from liveshape.ops.shapes import MAX_RANK, Layout
 
 PAD = Kernel.load("movement/pad")
 PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
-@op(*exported("constant_pad_nd"), rows=padded(), epilogues=True)
+def padded(x: Layout, pad: Ints, *_: Any) -> Layout:
+    """Pairs of what is added before and after each dimension, the last one first; what is cut is less than nothing."""
+    if len(pad) % 2 or len(pad) > 2 * x.rank:
+        raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
+    given = x
+    for place in range(len(pad) // 2):
+        (low, high), axis = pad[2 * place : 2 * place + 2], x.rank - 1 - place
+        x = x.put(axis, low + x.shape[axis] + high, x.strides[axis], -low * x.strides[axis])
+    if any(size < 0 for size in x.shape):
+        raise ShapeError(f"pad {pad} cuts more than {given.shape} has")
+    return x
+
+
+@op(*exported("constant_pad_nd"), rows=rows_of(padded), epilogues=True)
 def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _pad(x, pad, "CONSTANT", value, out)
 
 
-def _register(dims: int) -> None:
-    @op(*exported(f"reflection_pad{dims}d"), rows=padded(dims))
-    def reflection_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-        # The border itself is not repeated, so a mirror image has one element less than x.
-        if any(max(pair) >= size for pair, size in _pairs(x, pad, dims)):
-            raise ShapeError(f"a mirror image of {x.shape} cannot be {pad} wide; each must be below its dimension")
-        yield from _pad(x, pad, "REFLECT", 0, out)
-
-    @op(*exported(f"replication_pad{dims}d"), rows=padded(dims))
-    def replication_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-        if any(size < 1 for _, size in _pairs(x, pad, dims)):
-            raise ShapeError(f"{x.shape} has no border to repeat")
-        yield from _pad(x, pad, "REPLICATE", 0, out)
+@op(*(name for dims in (1, 2, 3) for name in exported(f"reflection_pad{dims}d")), rows=rows_of(padded))
+def reflection_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+    # The border itself is not repeated, so a mirror image has one element less than x.
+    if any(max(pair) >= size for pair, size in _pairs(x, pad)):
+        raise ShapeError(f"a mirror image of {x.shape} cannot be {pad} wide; each must be below its dimension")
+    yield from _pad(x, pad, "REFLECT", 0, out)
 
 
-for _dims in (1, 2, 3):
-    _register(_dims)
+@op(*(name for dims in (1, 2, 3) for name in exported(f"replication_pad{dims}d")), rows=rows_of(padded))
+def replication_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+    if any(size < 1 for _, size in _pairs(x, pad)):
+        raise ShapeError(f"{x.shape} has no border to repeat")
+    yield from _pad(x, pad, "REPLICATE", 0, out)
 
 
-def _pairs(x: LiveTensor, pad: Ints, dims: int) -> list[tuple[Ints, int]]:
+def _pairs(x: LiveTensor, pad: Ints) -> list[tuple[Ints, int]]:
     """What is added before and after each of the last dimensions, with its size, the last one first."""
-    if len(pad) != 2 * dims or x.rank not in (dims + 1, dims + 2):
+    dims = len(pad) // 2
+    if len(pad) % 2 or x.rank not in (dims + 1, dims + 2):
         raise ShapeError(f"pad {pad} does not fit the last {dims} dimensions of {x.shape}")
     return [(pad[2 * place : 2 * place + 2], x.shape[-1 - place]) for place in range(dims)]
 
 
 def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    if len(pad) % 2 or len(pad) > 2 * x.rank:
-        raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
-    whole = x.rank - len(pad) // 2
-    # Pairs of before and after, the last dimension first.
-    before = (0,) * whole + tuple(reversed(pad[0::2]))
-    after = (0,) * whole + tuple(reversed(pad[1::2]))
-    shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
-    if any(size < 0 for size in shape):
-        raise ShapeError(f"pad {pad} cuts more than {x.shape} has")
-    out.shape = shape
+    shape = out.shape = padded(Layout.contiguous(x.shape), pad).shape
     if not any(pad):
         yield from copy_values(x, out)
         return
     if is_packed(x.dtype):
         raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
+    before = (0,) * (x.rank - len(pad) // 2) + tuple(reversed(pad[0::2]))
     pair = is_complex(x.dtype)
     if pair and value != 0:
         raise UnsupportedError(f"complex tensors are padded with zeros, {value} was given; pad their parts instead")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
@@ -37,6 +37,39 @@ def strides_of(shape: Shape) -> Shape:
         strides.append(step)
         step = step * size
     return tuple(reversed(strides))
+
+
+class Layout(NamedTuple):
+    """How a tensor is read or written: a shape, a stride of each dimension, and the first element.
+
+    What an operator is given has its `max_shape`, too.
+    """
+
+    shape: Shape
+    strides: Shape
+    start: int = 0
+    max_shape: Shape = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @classmethod
+    def contiguous(cls, shape: Shape, start: int = 0) -> Layout:
+        """
+        >>> Layout.contiguous((2, 3)).strides
+        (3, 1)
+        """
+        return cls(shape, strides_of(shape), start)
+
+    def put(self, axis: int, size: int, stride: int, first: int = 0) -> Layout:
+        """Another size and stride along an axis, and so many elements further along it.
+
+        >>> Layout.contiguous((4, 3)).put(0, 2, 6, 3)[:3]
+        ((2, 3), (6, 1), 3)
+        """
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return Layout(shape, (*self.strides[:axis], stride, *self.strides[axis + 1 :]), self.start + first)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -127,7 +160,7 @@ def in_three(sizes: Shape, missing: int = 1) -> Shape:
 
 def index_in(index: int, size: int) -> int:
     """An index counted from the front, or a ShapeError where it lies outside."""
-    if not -size <= index < size:
+    if index < -size or index >= size:
         raise ShapeError(f"index {index} is outside a dimension of live size {size}")
     return index + size if index < 0 else index
 
@@ -142,7 +175,7 @@ def slice_bounds(start: int | None, end: int | None, step: int, size: int) -> tu
         raise ShapeError(f"a slice takes steps of at least one, {step} was given")
     first = _cut(0 if start is None else start, size)
     stop = _cut(size if end is None else end, size)
-    return first, ceil_div(stop - first, step) if stop > first else 0
+    return first, ceil_div(max(stop - first, 0), step)
 
 
 def _cut(index: int, size: int) -> int:

@@ -11,11 +11,12 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import conversion, copy_values
-from liveshape.ops.moved_rows import keeping, permuted, squeezed, unsqueezed, viewed
+from liveshape.ops.moved_rows import viewed
+from liveshape.ops.movement import movement, permute_copy
 from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import Ints, exported, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.shapes import axis_of, resolve_sizes
+from liveshape.ops.shapes import Layout, axis_of, resolve_sizes
 
 
 def cast(e: Build, x: Any, *_: Any) -> Term:
@@ -41,40 +42,36 @@ def view_copy(x: LiveTensor, size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_values(x, out)
 
 
-@op(*exported("squeeze_copy", "dims"), **_VIEW, **keeping(squeezed))
-def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("squeeze_copy", "dims"), alias=True)
+def squeeze_copy_dims(x: Layout, dims: Ints, out: LiveTensor) -> Layout:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
     if x.rank - len(axes) != out.rank:
         axes = {axis for axis in axes if x.max_shape[axis] == 1}
     if any(x.shape[axis] != 1 for axis in axes) or x.rank - len(axes) != out.rank:
         raise ShapeError(f"dimensions {dims} of {x.shape} cannot be squeezed to rank {out.rank}")
-    out.shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
-    yield from copy_values(x, out)
+    kept = [axis for axis in range(x.rank) if axis not in axes]
+    return Layout(tuple(x.shape[axis] for axis in kept), tuple(x.strides[axis] for axis in kept))
 
 
-@op(*exported("squeeze_copy", "dim"), **_VIEW, **keeping(squeezed))
-def squeeze_copy_dim(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from squeeze_copy_dims(x, (dim,), out)
+@movement(*exported("squeeze_copy", "dim"), alias=True)
+def squeeze_copy_dim(x: Layout, dim: int, out: LiveTensor) -> Layout:
+    return squeeze_copy_dims(x, (dim,), out)
 
 
-@op(*exported("squeeze_copy"), **_VIEW, **keeping(squeezed))
-def squeeze_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
+@movement(*exported("squeeze_copy"), alias=True)
+def squeeze_copy(x: Layout, out: LiveTensor) -> Layout:
+    return squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
-@op(*exported("unsqueeze_copy"), **_VIEW, **keeping(unsqueezed))
-def unsqueeze_copy(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
+@movement(*exported("unsqueeze_copy"), alias=True)
+def unsqueeze_copy(x: Layout, dim: int, out: LiveTensor) -> Layout:
     axis = axis_of(dim, x.rank + 1)
-    out.shape = (*x.shape[:axis], 1, *x.shape[axis:])
-    yield from copy_values(x, out)
+    return Layout((*x.shape[:axis], 1, *x.shape[axis:]), (*x.strides[:axis], 0, *x.strides[axis:]))
 
 
-@op("liveshape.permuted_view", **_VIEW, **keeping(permuted))
-def permuted_view(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-    """A permute that moves nothing but dimensions of one."""
-    out.shape = tuple(x.shape[dim] for dim in dims)
-    yield from copy_values(x, out)
+# A permute that moves nothing but dimensions of one.
+movement("liveshape.permuted_view", alias=True)(permute_copy)
 
 
 @op(
