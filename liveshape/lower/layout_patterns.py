@@ -15,6 +15,7 @@ from liveshape.lower.pattern_operators import (
     PERMUTE,
     PERMUTED_VIEW,
     PERMUTES,
+    SLICES,
     TRANSPOSES,
 )
 from liveshape.ops.moved_rows import order_of
@@ -45,10 +46,11 @@ def _order(node: Node) -> tuple[Any, ...]:
     return order_of(node) if node.name in PERMUTES | TRANSPOSES else ()
 
 
-def _expanded(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
-    """An expand to the sizes that are there."""
+def _whole(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """A movement to the sizes that are there, of all elements in their order."""
     x, out = node.args[0], node.args[-1]
-    if x.rank != out.rank or x.dtype != out.dtype or uses.sizes.of(x) != uses.sizes.of(out):
+    maps = IndexMaps(uses)
+    if x.dtype != out.dtype or maps.moved(maps.whole(x), node, out) != maps.whole(x):
         return ()
     return [Replacement(node, CLONE, (node,), (x, None, out))]
 
@@ -61,9 +63,9 @@ LAYOUTS = (
         _permuted,
     ),
     Fusion(
-        "expand to the sizes that are there, as a view",
-        EXPANDS,
+        "expand or slice to the sizes that are there, as a view",
+        EXPANDS | SLICES,
         (CLONE,),
-        _expanded,
+        _whole,
     ),
 )

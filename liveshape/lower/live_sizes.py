@@ -278,11 +278,10 @@ class LiveSizes:
             return None
         found, after = maps[node.outputs.index(tensor)], list[LiveSize]()
         for place, (size, steps) in enumerate(zip(found.sizes, found.steps, strict=True)):
-            axis = found.whole(place)
-            if axis is not None:
-                after.append(before[axis])
-            elif isinstance(size, LiveNumber) and size.scalar is not None:
+            if isinstance(size, LiveNumber) and size.scalar is not None:
                 after.append(self.of_scalar(size.scalar))
+            elif (axis := found.whole(place)) is not None:
+                after.append(before[axis])
             elif not isinstance(size, LiveNumber) and all(before[each].fixed is not None for each in steps):
                 after.append(LiveSize(size))
             else:

@@ -6,13 +6,12 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex, is_packed, prod, stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.pointwise import Viewed, apply
-from liveshape.ops.shapes import Layout, ceil_div, merge_dims, strides_of
+from liveshape.ops.shapes import Layout, ceil_div, merge_dims, strides_of, without
 
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
@@ -21,8 +20,6 @@ WORD_COPY = Kernel.load("movement/strided_copy", ELEMENTS="words")
 TRANSPOSE = Kernel.load("movement/transpose")
 _TILE = 32  # of movement/transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
-
-_Place = tuple[int, Shape]  # the first element, and a stride per dimension
 
 
 def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
@@ -37,17 +34,8 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Iterator[Dispatch]
 
 def copy_pairs(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     """So many complex numbers to a tensor of their parts, or from one."""
-    return _copy(PAIR_COPY, x, out, (count,), (0, (1,)), (0, (1,)))
-
-
-def _copy(
-    kernel: Kernel, x: LiveTensor, out: LiveTensor, sizes: Shape, source: _Place, target: _Place, **constants: Any
-) -> Dispatch:
-    count = constants.pop("count", prod(sizes))
-    return kernel(
-        out, x, count=count, rank=len(sizes), source_start=source[0], target_start=target[0], sizes=sizes,
-        source_strides=source[1], target_strides=target[1], threads=count, **constants,
-    )  # fmt: skip
+    whole = Layout.contiguous((count,))
+    return _copy(PAIR_COPY, x, out, whole, whole, count=count, threads=count)
 
 
 def conversion(source: str, target: str) -> str:
@@ -82,70 +70,68 @@ def copy_strided(x: LiveTensor, out: LiveTensor, source: Layout, target: Layout 
     if count == 0:
         return
     sizes, (reads, writes) = merge_dims(source.shape, source.strides, into.strides)
-    if not sizes:
-        sizes, reads, writes = (1,), (1,), (1,)
-    begins, whole = (source.start, into.start), into.start == 0 and count == out.numel
-    if whole and source.start == 0 and reads == writes == (1,):
+    read = Layout(sizes or (1,), reads or (1,), source.start)
+    write = Layout(sizes or (1,), writes or (1,), into.start)
+    whole = write.start == 0 and count == out.numel
+    if whole and read.start == 0 and read.strides == write.strides == (1,):
         yield from _copy_flat(x, out, count)
         return
     by_element = is_packed(x.dtype) or is_complex(x.dtype)
-    transposed = -1 if by_element else _transposed_axis(sizes, reads, writes)
+    transposed = -1 if by_element else _transposed_axis(read, write)
     if transposed >= 0:
-        yield _transpose(x, out, transposed, sizes, (source.start, reads), (into.start, writes))
+        yield _transpose(x, out, transposed, read, write)
         return
     widths = (1,) if is_complex(x.dtype) else (4, 2, 1)
-    width = next(width for width in widths if _in_rows_of(width, sizes, reads, writes, begins))
+    width = next(width for width in widths if _is_in_rows(read, write, width))
     if is_packed(x.dtype) and width != 4:
-        if whole and writes == strides_of(sizes):
-            yield from apply("copy", Viewed(x, sizes, reads, source.start), out=out, shape=out.shape)
+        if whole and write.strides == strides_of(write.shape):
+            yield from apply("copy", Viewed(x, *read[:3]), out=out, shape=out.shape)
             return
         # Elements into a part of out; what else lies in the words that it cuts stays.
-        last = into.start + sum((size - 1) * stride for size, stride in zip(sizes, writes, strict=True))
-        words = last // 4 - into.start // 4 + 1
-        yield _copy(PACKED_PART, x, out, sizes, (source.start, reads), (into.start, writes), count=words)
+        last = write.start + sum((size - 1) * stride for size, stride in zip(write.shape, write.strides, strict=True))
+        words = last // 4 - write.start // 4 + 1
+        yield _copy(PACKED_PART, x, out, read, write, count=words, threads=words)
         return
-    sizes = (*sizes[:-1], sizes[-1] // width)
-    reads, writes = ((*(stride // width for stride in row[:-1]), row[-1]) for row in (reads, writes))
     kernel = WORD_COPY if is_packed(x.dtype) else PAIR_COPY if is_complex(x.dtype) else STRIDED_COPY
-    vectors = {} if by_element else {"VEC": width}
-    yield _copy(kernel, x, out, sizes, (begins[0] // width, reads), (begins[1] // width, writes), **vectors)
+    vectors, count = {} if by_element else {"VEC": width}, count // width
+    read, write = (_in_vectors(layout, width) for layout in (read, write))
+    yield _copy(kernel, x, out, read, write, count=count, threads=count, **vectors)
 
 
-def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: tuple[int, int]) -> bool:
+def _copy(kernel: Kernel, x: LiveTensor, out: LiveTensor, read: Layout, write: Layout, **more: Any) -> Dispatch:
+    return kernel(
+        out, x, rank=read.rank, source_start=read.start, target_start=write.start, sizes=read.shape,
+        source_strides=read.strides, target_strides=write.strides, **more,
+    )  # fmt: skip
+
+
+def _is_in_rows(read: Layout, write: Layout, width: int) -> bool:
     """Whether every row is contiguous on both sides and begins and ends on a multiple of `width`."""
-    if width == 1:
-        return True
-    steps = (sizes[-1], *starts, *reads[:-1], *writes[:-1])
-    return reads[-1] == 1 and writes[-1] == 1 and all(step % width == 0 for step in steps)
+    steps = (read.shape[-1], read.start, write.start, *read.strides[:-1], *write.strides[:-1])
+    return width == 1 or (read.strides[-1] == write.strides[-1] == 1 and all(step % width == 0 for step in steps))
 
 
-def _transposed_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
+def _in_vectors(layout: Layout, width: int) -> Layout:
+    shape = (*layout.shape[:-1], layout.shape[-1] // width)
+    strides = (*(stride // width for stride in layout.strides[:-1]), layout.strides[-1])
+    return Layout(shape, strides, layout.start // width)
+
+
+def _transposed_axis(read: Layout, write: Layout) -> int:
     """The axis along which x is contiguous, if out is contiguous along the last one and both are long; else -1."""
-    if writes[-1] == 1 and reads[-1] > 1 and sizes[-1] >= _NARROW:
-        for axis in range(len(sizes) - 1):
-            if reads[axis] == 1 and sizes[axis] >= _NARROW:
+    if write.strides[-1] == 1 and read.strides[-1] > 1 and read.shape[-1] >= _NARROW:
+        for axis in range(read.rank - 1):
+            if read.strides[axis] == 1 and read.shape[axis] >= _NARROW:
                 return axis
     return -1
 
 
-def _transpose(x: LiveTensor, out: LiveTensor, axis: int, sizes: Shape, source: _Place, target: _Place) -> Dispatch:
-    (source_start, reads), (target_start, writes) = source, target
-    rest = [other for other in range(len(sizes) - 1) if other != axis]
-    outer = tuple(sizes[other] for other in rest)
-    tiles = prod(outer) * ceil_div(sizes[axis], _TILE) * ceil_div(sizes[-1], _TILE)
-    return TRANSPOSE(
-        out,
-        x,
-        tiles=tiles,
-        rank=len(rest),
-        across=sizes[axis],
-        along=sizes[-1],
-        across_stride=writes[axis],
-        along_stride=reads[-1],
-        source_start=source_start,
-        target_start=target_start,
-        sizes=outer,
-        source_strides=tuple(reads[other] for other in rest),
-        target_strides=tuple(writes[other] for other in rest),
-        groups=tiles,
-    )
+def _transpose(x: LiveTensor, out: LiveTensor, axis: int, read: Layout, write: Layout) -> Dispatch:
+    across, along = read.shape[axis], read.shape[-1]
+    outer = without(read.shape[:-1], axis)
+    tiles = prod(outer) * ceil_div(across, _TILE) * ceil_div(along, _TILE)
+    rest = (Layout(outer, without(each.strides[:-1], axis), each.start) for each in (read, write))
+    return _copy(
+        TRANSPOSE, x, out, *rest, tiles=tiles, across=across, along=along, across_stride=write.strides[axis],
+        along_stride=read.strides[-1], groups=tiles,
+    )  # fmt: skip

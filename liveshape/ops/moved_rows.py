@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from liveshape.errors import LiveshapeError
-from liveshape.graph import Node, Shape, SymInt
+from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Carried, Moves, RowRule
-from liveshape.ops.row_rules import axis_of_all, nothing_but, outputs_along
+from liveshape.ops.row_rules import axis_of_all, outputs_along
 from liveshape.ops.shapes import Layout, axis_of
 
 
@@ -68,18 +68,12 @@ class AxisMap(NamedTuple):
     shape: Shape
 
     def whole(self, place: int) -> int | None:
-        """The axis of x that a dimension is, from its first element to its last."""
+        """The axis of x that a dimension alone is, all of it, or as much as a live scalar asks for."""
         axis = next(iter(self.steps[place]), -1)
-        alone = self.steps[place] == {axis: 1} and axis not in self.starts
-        return axis if alone and self.sizes[place] == self.shape[axis] else None
-
-    def rows_along(self, axis: int) -> int | None:
-        """The one dimension that is an axis of x, all of it, or as much as the program asks for."""
-        places = [place for place, steps in enumerate(self.steps) if axis in steps]
-        if len(places) != 1 or axis in self.starts or self.steps[places[0]] != {axis: 1}:
-            return None
-        asked = getattr(self.sizes[places[0]], "scalar", None) is not None
-        return places[0] if asked or self.sizes[places[0]] == self.shape[axis] else None
+        alone = self.steps[place] == {axis: 1} and sum(axis in steps for steps in self.steps) == 1
+        size = self.sizes[place]
+        asked = isinstance(size, LiveNumber) and size.scalar is not None
+        return axis if alone and axis not in self.starts and (asked or size == self.shape[axis]) else None
 
 
 _AXIS = 1 << 256  # steps along one axis of x, counted in those along the axis before
@@ -128,14 +122,16 @@ def _by_axis(number: int) -> dict[int, int]:
 
 
 def rows_of(define: Moves) -> RowRule:
-    """Rows along an axis that every result of a movement has whole, or as many as the program asks for."""
+    """Rows along an axis that is a dimension of every result of a movement."""
 
     def rule(node: Node, carried: Carried) -> Carried | None:
         x = node.args[0]
         axis = carried[x]
-        maps = axis_maps(node, [None if each == axis else size for each, size in enumerate(x.max_shape)], define)
-        places = [place for each in maps or () if (place := each.rows_along(axis)) is not None]
-        return dict(zip(node.outputs, places, strict=True)) if places and len(places) == len(node.outputs) else None
+        maps = axis_maps(node, [None if each == axis else size for each, size in enumerate(x.max_shape)], define) or ()
+        axes = [[each.whole(place) for place in range(len(each.sizes))] for each in maps]
+        if not axes or not all(axis in each for each in axes):
+            return None
+        return {out: each.index(axis) for out, each in zip(node.outputs, axes, strict=True)}
 
     return rule
 
@@ -183,13 +179,25 @@ def select_scattered(node: Node, carried: Carried) -> Carried | None:
 
 def selected(node: Node, carried: Carried) -> Carried | None:
     """Elements of a dimension by a list of ids: rows of ids, or those of x along another dimension."""
-    x, dim, index = (node.named[name] for name in ("x", "dim", "index"))
-    if not isinstance(dim, int) or index.rank != 1:
-        return None
-    along = axis_of(dim, x.rank)
+    dim, index = node.named["dim"], node.named["index"]
+    listed = isinstance(dim, int) and index.rank == 1
+    return _picked(node, carried, axis_of(dim, node.named["x"].rank), index) if listed else None
+
+
+def indexed(node: Node, carried: Carried) -> Carried | None:
+    """x[:, ids]: one list of ids in the place of a dimension, which carries rows, or x does along another dimension."""
+    given = [(place, each) for place, each in enumerate(node.named["indices"]) if each is not None]
+    return _picked(node, carried, *given[0]) if len(given) == 1 and given[0][1].dtype != "bool" else None
+
+
+def _picked(node: Node, carried: Carried, along: int, index: Tensor) -> Carried | None:
+    x = node.named["x"]
     if x not in carried:
-        return outputs_along(node, along)
-    return outputs_along(node, carried[x]) if nothing_but(node, carried, "x") and carried[x] != along else None
+        return outputs_along(node, along + carried[index])
+    axis = carried[x]
+    if index in carried or axis == along:
+        return None
+    return outputs_along(node, axis if axis < along else axis + index.rank - 1)
 
 
 def gathered(node: Node, carried: Carried) -> Carried | None:
@@ -202,18 +210,3 @@ def gathered(node: Node, carried: Carried) -> Carried | None:
         return outputs_along(node, along) if carried[index] == along else None
     axis = axis_of_all(node, carried, "x", "index")
     return None if axis is None or axis == along else outputs_along(node, axis)
-
-
-def indexed(node: Node, carried: Carried) -> Carried | None:
-    """x[:, ids]: one list of ids in the place of a dimension, which carries rows, or x does along another dimension."""
-    x, indices = node.named["x"], node.named["indices"]
-    given = [(place, each) for place, each in enumerate(indices) if each is not None]
-    if len(given) != 1 or given[0][1].dtype == "bool":
-        return None
-    ((along, index),) = given
-    if x not in carried:
-        return outputs_along(node, along + carried[index])
-    axis = carried[x]
-    if index in carried or axis == along:
-        return None
-    return outputs_along(node, axis if axis < along else axis + index.rank - 1)

@@ -19,17 +19,22 @@ PAD = Kernel.load("movement/pad")
 PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
-def padded(x: Layout, pad: Ints, *_: Any) -> Layout:
-    """Pairs of what is added before and after each dimension, the last one first; what is cut is less than nothing."""
+def _pairs(x: Layout | LiveTensor, pad: Ints) -> list[Ints]:
+    """What is added before and after each dimension of x; pads of the last dimension come first."""
     if len(pad) % 2 or len(pad) > 2 * x.rank:
         raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
-    given = x
-    for place in range(len(pad) // 2):
-        (low, high), axis = pad[2 * place : 2 * place + 2], x.rank - 1 - place
-        x = x.put(axis, low + x.shape[axis] + high, x.strides[axis], -low * x.strides[axis])
-    if any(size < 0 for size in x.shape):
-        raise ShapeError(f"pad {pad} cuts more than {given.shape} has")
-    return x
+    pairs = [pad[first : first + 2] for first in range(0, len(pad), 2)]
+    return [(0, 0)] * (x.rank - len(pairs)) + pairs[::-1]
+
+
+def padded(x: Layout, pad: Ints, *_: Any) -> Layout:
+    """How a padded tensor lies in x: it begins before x, and ends behind it."""
+    result = x
+    for axis, (low, high) in enumerate(_pairs(x, pad)):
+        result = result.put(axis, low + x.shape[axis] + high, x.strides[axis], -low * x.strides[axis])
+    if any(size < 0 for size in result.shape):
+        raise ShapeError(f"pad {pad} cuts more than {x.shape} has")
+    return result
 
 
 @op(*exported("constant_pad_nd"), rows=rows_of(padded), epilogues=True)
@@ -40,24 +45,24 @@ def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) ->
 @op(*(name for dims in (1, 2, 3) for name in exported(f"reflection_pad{dims}d")), rows=rows_of(padded))
 def reflection_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # The border itself is not repeated, so a mirror image has one element less than x.
-    if any(max(pair) >= size for pair, size in _pairs(x, pad)):
+    if any(max(pair) >= size for pair, size in _edges(x, pad)):
         raise ShapeError(f"a mirror image of {x.shape} cannot be {pad} wide; each must be below its dimension")
     yield from _pad(x, pad, "REFLECT", 0, out)
 
 
 @op(*(name for dims in (1, 2, 3) for name in exported(f"replication_pad{dims}d")), rows=rows_of(padded))
 def replication_pad(x: LiveTensor, pad: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-    if any(size < 1 for _, size in _pairs(x, pad)):
+    if any(size < 1 for _, size in _edges(x, pad)):
         raise ShapeError(f"{x.shape} has no border to repeat")
     yield from _pad(x, pad, "REPLICATE", 0, out)
 
 
-def _pairs(x: LiveTensor, pad: Ints) -> list[tuple[Ints, int]]:
-    """What is added before and after each of the last dimensions, with its size, the last one first."""
+def _edges(x: LiveTensor, pad: Ints) -> list[tuple[Ints, int]]:
+    """What is added before and after each dimension that is padded, with its size."""
     dims = len(pad) // 2
     if len(pad) % 2 or x.rank not in (dims + 1, dims + 2):
         raise ShapeError(f"pad {pad} does not fit the last {dims} dimensions of {x.shape}")
-    return [(pad[2 * place : 2 * place + 2], x.shape[-1 - place]) for place in range(dims)]
+    return [*zip(_pairs(x, pad), x.shape, strict=True)][x.rank - dims :]
 
 
 def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
@@ -67,7 +72,7 @@ def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) ->
         return
     if is_packed(x.dtype):
         raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
-    before = (0,) * (x.rank - len(pad) // 2) + tuple(reversed(pad[0::2]))
+    before = tuple(low for low, _ in _pairs(x, pad))
     pair = is_complex(x.dtype)
     if pair and value != 0:
         raise UnsupportedError(f"complex tensors are padded with zeros, {value} was given; pad their parts instead")

@@ -21,37 +21,28 @@ struct Params {
 @group(0) @binding(8) var<uniform> params: Params;
 
 fn each(i: u32) {
+    let value = packed[params.rows + i];
     if (i < params.rows) {
-        let source = packed[params.rows + i];
-        if (source < 0) {
+        if (value < 0) {
             tokens[i] = packed[i];
         } else {
-            tokens[i] = previous[min(u32(source), params.sampled - 1u)];
+            tokens[i] = previous[min(u32(value), params.sampled - 1u)];
         }
         return;
     }
-    let value = packed[params.rows + i];
+    var sizes = array<u32, 4>(2u * params.rows, params.wanted, params.units, params.settings);
     var place = i - params.rows;
-    if (place < 2u * params.rows) {
-        places[place] = value;
-        return;
+    var table = 0u;
+    for (; table < 4u && place >= sizes[table]; table++) {
+        place -= sizes[table];
     }
-    place -= 2u * params.rows;
-    if (place < params.wanted) {
-        wanted[place] = value;
-        return;
+    switch (table) {
+        case 0u: { places[place] = value; }
+        case 1u: { wanted[place] = value; }
+        case 2u: { units[place] = value; }
+        case 3u: { settings[place] = value; }
+        default: { block_table[place] = value; }
     }
-    place -= params.wanted;
-    if (place < params.units) {
-        units[place] = value;
-        return;
-    }
-    place -= params.units;
-    if (place < params.settings) {
-        settings[place] = value;
-        return;
-    }
-    block_table[place - params.settings] = value;
 }
 
 #include common/each
