@@ -9,15 +9,7 @@ from liveshape.graph import Limits, Node
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.index_maps import IndexMaps
 from liveshape.lower.pattern import Fusion, Replacement
-from liveshape.lower.pattern_operators import (
-    CLONE,
-    EXPANDS,
-    PERMUTE,
-    PERMUTED_VIEW,
-    PERMUTES,
-    SLICES,
-    TRANSPOSES,
-)
+from liveshape.lower.pattern_operators import CLONE, EXPANDS, PERMUTE, PERMUTED_VIEW, PERMUTES, SLICES, TRANSPOSES
 from liveshape.ops.moved_rows import order_of
 
 
@@ -56,16 +48,6 @@ def _whole(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
 
 
 LAYOUTS = (
-    Fusion(
-        "permutes as one, or as a view",
-        PERMUTES | TRANSPOSES,
-        (PERMUTE, PERMUTED_VIEW),
-        _permuted,
-    ),
-    Fusion(
-        "expand or slice to the sizes that are there, as a view",
-        EXPANDS | SLICES,
-        (CLONE,),
-        _whole,
-    ),
+    Fusion("permutes as one, or as a view", PERMUTES | TRANSPOSES, (PERMUTE, PERMUTED_VIEW), _permuted),
+    Fusion("expand or slice to the sizes that are there, as a view", EXPANDS | SLICES, (CLONE,), _whole),
 )

@@ -7,9 +7,11 @@ known. What the program itself says is followed: sizes that it asks for, product
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
-from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Role
 from liveshape.lower.image_sizes import image_sizes
@@ -28,7 +30,8 @@ from liveshape.lower.pattern_operators import (
     VIEWS,
 )
 from liveshape.ops.moved_rows import LiveNumber, axis_maps
-from liveshape.ops.shapes import axis_of, without
+from liveshape.ops.row_rules import axes_of
+from liveshape.ops.shapes import axis_of
 
 
 class LiveSize(NamedTuple):
@@ -73,11 +76,7 @@ def product(sizes: Sizes) -> LiveSize:
     >>> product((LiveSize(2), LiveSize(3, (1,))))
     LiveSize(factor=6, symbols=(1,))
     """
-    factor, symbols = 1, list[int]()
-    for size in sizes:
-        factor *= size.factor
-        symbols += size.symbols
-    return LiveSize(factor, tuple(sorted(symbols))) if factor else NOTHING
+    return reduce(LiveSize.times, sizes, ONE)
 
 
 class LiveSizes:
@@ -115,7 +114,7 @@ class LiveSizes:
         """Symbols that views say are equal: there are as many elements after as before."""
         found: dict[int, int] = {}
         for node in self._graph.nodes:
-            if node.name not in VIEWS or -1 in node.args[1] or self._changes(node.args[-1]):
+            if node.name not in VIEWS or -1 in node.args[1] or node.args[-1] in self._changing:
                 continue
             before, after = product(self.of(node.args[0])), product(tuple(map(self.of_scalar, node.args[1])))
             if before == after:
@@ -130,7 +129,7 @@ class LiveSizes:
 
     def of(self, tensor: Tensor) -> Sizes:
         """The live shape of a tensor that is written once, or never; of others only the rank is known."""
-        if self._changes(tensor):
+        if tensor in self._changing:
             return self._unknown(tensor)
         if tensor not in self._sizes:
             self._sizes[tensor] = None
@@ -140,15 +139,12 @@ class LiveSizes:
 
     def of_scalar(self, value: Any) -> LiveSize:
         """A live scalar or a number."""
-        if isinstance(value, SymInt) and not self._changes(value):
+        if isinstance(value, SymInt) and value not in self._changing:
             if value not in self._scalars:
                 self._scalars[value] = self._symbol(value)
                 self._scalars[value] = self._computed(value)
             return self._scalars[value]
         return LiveSize(value) if isinstance(value, int) and value >= 0 else self._symbol(object())
-
-    def _changes(self, value: Value) -> bool:
-        return value in self._changing
 
     def _producer(self, value: Value) -> Node | None:
         writers = self._graph.writers.get(value, ())
@@ -162,7 +158,7 @@ class LiveSizes:
 
     def _unknown(self, tensor: Tensor) -> Sizes:
         """Symbols of its own; what changes while a program runs is a new one whenever somebody asks."""
-        changes = self._changes(tensor)
+        changes = tensor in self._changing
         return tuple(
             ONE if most == 1 else self._symbol(object() if changes else (tensor, axis))
             for axis, most in enumerate(tensor.max_shape)
@@ -215,26 +211,21 @@ class LiveSizes:
         if node.traits.product is not None and node.traits.product.linear:
             weight = node.named[node.traits.product.weight or ""]
             return (*self.of(x)[:-1], LiveSize(weight.max_shape[0]))
-        if node.alias:
+        if node.alias or (node.name in OF_ONE_SHAPE and node.outputs[0] is tensor):
             return self.of(x)
-        if node.name in OF_ONE_SHAPE:
-            return self.of(x) if node.outputs[0] is tensor else None
         if node.name in LAYER_NORMS:
             own = tuple(map(self.of_scalar, node.args[1]))
             return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
         if node.traits.pointwise is not None or node.name == POINTWISE_RESULTS:
-            return self._broadcast([each for each in node.inputs if isinstance(each, Tensor)], tensor.rank)
+            return self._met([each for each in node.inputs if isinstance(each, Tensor)], range(-tensor.rank, 0))
         if (gathered := node.gathered(node.args)) is not None and node.traits.rows is not None:
             ids, table = gathered
             return (*self.of(ids), *self.of(table)[1:])
         if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
             return (self.of_scalar(node.args[1]),)
         if node.name in REDUCTIONS and node.named.get("keepdim") is True:
-            axes = node.named["dim"] if isinstance(node.named["dim"], tuple) else (node.named["dim"],)
-            if not axes or not all(isinstance(dim, int) for dim in axes):
-                return None
-            reduced = {axis_of(dim, x.rank) for dim in axes}
-            return tuple(ONE if axis in reduced else size for axis, size in enumerate(self.of(x)))
+            reduced = axes_of(node.named["dim"], x.rank)
+            return tuple(ONE if axis in reduced else size for axis, size in enumerate(self.of(x))) if reduced else None
         found = image_sizes(node, tensor, self.of, self._symbol, LiveSize)
         return self._of_rows(node, tensor) if found is None else found
 
@@ -293,8 +284,7 @@ class LiveSizes:
         axis = axis_of(dim, tensor.rank)
         if any(part.rank != tensor.rank for part in parts):
             return None
-        rest = [(without(self.of(part), axis), without(part.max_shape, axis)) for part in parts]
-        met = self._met(rest, tensor.rank - 1)
+        met = self._met(parts, (each - tensor.rank for each in range(tensor.rank) if each != axis))
         return None if met is None else (*met[:axis], self._sum([self.of(part)[axis] for part in parts]), *met[axis:])
 
     def _sum(self, sizes: list[LiveSize]) -> LiveSize:
@@ -316,18 +306,14 @@ class LiveSizes:
         """Matrices of both, in as many batches as both have."""
         if not x.rank == other.rank > 1:
             return None
-        left, right = self.of(x), self.of(other)
-        lead = self._met([(left[:-2], x.max_shape[:-2]), (right[:-2], other.max_shape[:-2])], x.rank - 2)
-        return None if lead is None else (*lead, left[-2], right[-1])
+        lead = self._met((x, other), range(-x.rank, -2))
+        return None if lead is None else (*lead, self.of(x)[-2], self.of(other)[-1])
 
-    def _broadcast(self, tensors: list[Tensor], rank: int) -> Sizes | None:
-        return self._met([(self.of(each), each.max_shape) for each in tensors], rank)
-
-    def _met(self, shapes: list[tuple[Sizes, Shape]], rank: int) -> Sizes | None:
-        """One size for all operands along a dimension, but for those of one."""
+    def _met(self, operands: Sequence[Tensor], axes: Iterable[int]) -> Sizes | None:
+        """One size for all operands along each of these dimensions, counted from the last, but for those of one."""
         found: list[LiveSize] = []
-        for axis in range(-rank, 0):
-            pairs = [(sizes[axis], bound[axis]) for sizes, bound in shapes if len(sizes) >= -axis]
+        for axis in axes:
+            pairs = [(self.of(each)[axis], each.max_shape[axis]) for each in operands if each.rank >= -axis]
             longer = [(size, most) for size, most in pairs if size != ONE]
             numbers = [(size, most) for size, most in longer if size.fixed == most]
             if numbers and len({most for _, most in longer}) == 1:  # all others are that, or one

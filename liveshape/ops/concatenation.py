@@ -20,7 +20,7 @@ from liveshape.ops.shapes import Layout, axis_of, broadcast_strides, without
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op(*exported("cat"), rows=concatenated(new_dim=False), any_size=True, epilogues=True)
+@op(*exported("cat"), rows=concatenated, any_size=True, epilogues=True)
 def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -37,7 +37,7 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     yield from _joined(given, axis, out)
 
 
-@op(*exported("stack"), rows=concatenated(new_dim=True), epilogues=True)
+@op(*exported("stack"), rows=concatenated, epilogues=True)
 def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:

@@ -150,22 +150,16 @@ def repeated(node: Node, carried: Carried) -> Carried | None:
     return outputs_along(node, axis) if axis >= 0 and repeats[axis] == 1 else None
 
 
-def concatenated(new_dim: bool) -> RowRule:
+def concatenated(node: Node, carried: Carried) -> Carried | None:
     """Tensors behind each other along a dimension, or along a new one: all of them have the rows."""
-
-    def rule(node: Node, carried: Carried) -> Carried | None:
-        tensors, dim = node.named["tensors"], node.named["dim"]
-        axes = {carried.get(tensor) for tensor in tensors}
-        ranks = {tensor.rank for tensor in tensors}
-        if len(axes) != 1 or len(ranks) != 1 or None in axes or not isinstance(dim, int):
-            return None
-        axis, rank = int(axes.pop() or 0), ranks.pop()
-        along = axis_of(dim, rank + new_dim)
-        if new_dim:
-            return outputs_along(node, axis + (along <= axis))
-        return None if along == axis else outputs_along(node, axis)
-
-    return rule
+    tensors, dim, out = node.args
+    axes, ranks = {carried.get(tensor) for tensor in tensors}, {tensor.rank for tensor in tensors}
+    if len(axes) != 1 or len(ranks) != 1 or None in axes or not isinstance(dim, int):
+        return None
+    axis, along = int(axes.pop() or 0), axis_of(dim, out.rank)
+    if out.rank not in ranks:
+        return outputs_along(node, axis + (along <= axis))
+    return None if along == axis else outputs_along(node, axis)
 
 
 def select_scattered(node: Node, carried: Carried) -> Carried | None:
