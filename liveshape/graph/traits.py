@@ -19,7 +19,7 @@ Carried = Mapping[Any, int]
 # A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
 # the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
 RowRule = Callable[[Node, Carried], Carried | None]
-# Given how its first argument lies (`Layout` in `ops/shapes.py`) and what else it is given, how its results lie in it.
+# Given how its first argument lies (`Strided` in `ops/shapes.py`) and what else it is given, how its results lie in it.
 Moves = Callable[..., Any]
 # FLOPs of a call (multiplications and additions), from its live arguments by name; live scalars are ints.
 Operations = Callable[[Mapping[str, Any]], int]

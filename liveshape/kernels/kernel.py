@@ -3,7 +3,8 @@
 Buffers are given by position, Params by name, constants by NAME in capitals. `params` is bound behind the buffers,
 whether the file says so or not; numbers of bindings rise, and where a #choice leaves some out there are gaps. Element
 types such as `T` are filled in from the tensors that are bound, so one source serves every dtype; `V` is `T` or a
-vector of it, as `VEC` says; halves that only move are bound as `// words x`, eight to a load. A kernel that declares
+vector of it, as `VEC` says; halves that only move are bound as `// words x`, eight to a load; with `// parts: why` `T`
+is a word of packed bytes and a part of a complex number, too. A kernel that declares
 `override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles under `#if SUBGROUP`;
 `// subgroups up to 128 threads: why` says where it does not gain by it. One that says `// composable: why` stores each
 element of `out`, its first binding, once, and never reads it: see `composition.py`; `// composable with light
@@ -50,6 +51,7 @@ _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
 _WORDS = re.compile(r"^// words (\w+(?:, \w+)*)$", re.MULTILINE)
+_PARTS = re.compile(r"^// parts: \S", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _COMPOSABLE = re.compile(r"^// composable( with light expressions)?: \S", re.MULTILINE)
 _LOADS = re.compile(r"^// composable (\w+): \S", re.MULTILINE)
@@ -119,6 +121,7 @@ class Kernel:
     live: dict[str, tuple[int, ...]]  # constants that live values choose, of these (`// live VEC: 1, 2, 4`)
     scratch: frozenset[str]  # bindings that never hold a tensor of a program (`// scratch halves, factors`)
     words: frozenset[str]  # bindings of u32 that read halves, two to a word (`// words x`)
+    by_parts: bool  # whether it moves packed bytes by words, and complex numbers by their parts (`// parts: why`)
     group_size: int
     dispatch_constants: tuple[str, ...]  # those that a dispatch may choose
     vectored: bool
@@ -239,6 +242,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "live": {word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
         "scratch": frozenset(word for words in _SCRATCH.findall(source) for word in words.split(", ")),
         "words": frozenset(word for words in _WORDS.findall(source) for word in words.split(", ")),
+        "by_parts": bool(_PARTS.search(source)),
         "group_size": group_size,
         "dispatch_constants": ("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
         "vectored": vectored,

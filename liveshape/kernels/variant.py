@@ -10,7 +10,7 @@ from typing import Any
 
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Limits
-from liveshape.graph.elements import is_complex, is_packed, is_rounded, storage_type
+from liveshape.graph.elements import by_itself, is_rounded, storage_type
 from liveshape.graph.limits import segment_bytes
 from liveshape.kernels.kernel import CONCRETE, Dispatch, Kernel
 from liveshape.kernels.preprocessor import SUBGROUP, resolve
@@ -150,8 +150,8 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
             kind = "u32"
         expected = binding.element if binding.element in CONCRETE else types.setdefault(binding.element, kind)
         allowed = kernel.allowed.get(binding.element, (expected,))
-        by_element = binding.element not in CONCRETE and (is_packed(tensor.dtype) or is_complex(tensor.dtype))
-        if kind != expected or kind not in allowed or by_element:
+        apart = not kernel.by_parts and binding.element not in CONCRETE
+        if kind != expected or kind not in allowed or (apart and not by_itself(tensor.dtype)):
             raise UnsupportedError(
                 f"kernel {kernel.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
                 f"({tensor.name}); cast the tensor before export"

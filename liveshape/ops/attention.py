@@ -20,7 +20,7 @@ from liveshape.ops.operations import attended, attended_causally
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import nothing_but, outputs_along
 from liveshape.ops.row_tables import RowKernels, Start, check_row_table, rows_of_cache, rows_to_slots
-from liveshape.ops.shapes import Layout, broadcast_shapes, broadcast_strides, strides_of
+from liveshape.ops.shapes import Strided, broadcast_shapes, broadcast_strides, strides_of
 
 # The params of an absent bias of scores.
 NO_BIAS = dict.fromkeys(("bias_start", "bias_batch", "bias_head", "bias_row", "bias_key"), 0) | {"bias_batches": 1}
@@ -304,8 +304,8 @@ def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: Start, out: Li
     if isinstance(start_pos, LiveTensor):
         yield rows_to_slots(value, cache, start_pos)
         return
-    target = Layout(value.shape, strides, start_pos * strides[1])
-    yield from copy_strided(value, cache, Layout.contiguous(value.shape), target)
+    target = Strided(value.shape, strides, start_pos * strides[1])
+    yield from copy_strided(value, cache, Strided.contiguous(value.shape), target)
 
 
 def _queried(node: Node, carried: Carried) -> Carried | None:

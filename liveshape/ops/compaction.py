@@ -21,7 +21,7 @@ from liveshape.ops.copies import as_dtype, copy_strided, copy_values
 from liveshape.ops.lookup import gather_rows
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.shapes import Layout, axis_of, broadcast_shapes, broadcast_strides, ceil_div, merge_dims
+from liveshape.ops.shapes import Strided, axis_of, broadcast_shapes, broadcast_strides, ceil_div, merge_dims
 from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_layout, sorted_pairs
 
 FLAGS = Kernel.load("compaction/flags")
@@ -147,7 +147,7 @@ def masked_scatter(x: LiveTensor, mask: LiveTensor, source: LiveTensor, out: Liv
     shape = broadcast_shapes(x.shape, mask.shape)
     counts = yield from flagged(mask, shape, broadcast_shapes(x.max_shape, mask.max_shape))
     out.shape = shape
-    yield from copy_strided(x, out, Layout(shape, broadcast_strides(x.shape, shape)))
+    yield from copy_strided(x, out, Strided(shape, broadcast_strides(x.shape, shape)))
     yield _put(out, source, (source.numel,), counts, (source.numel,), source.numel, 1)
 
 

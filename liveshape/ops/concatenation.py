@@ -15,7 +15,7 @@ from liveshape.ops.moved_rows import concatenated, select_scattered
 from liveshape.ops.movement import select_copy, slice_copy
 from liveshape.ops.registry import Tensors, exported, op
 from liveshape.ops.row_rules import but_dims, row_wise
-from liveshape.ops.shapes import Layout, axis_of, broadcast_strides, without
+from liveshape.ops.shapes import Strided, axis_of, broadcast_strides, without
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -53,10 +53,10 @@ def _joined(parts: list[tuple[LiveTensor, Shape]], axis: int, out: LiveTensor) -
     """out = tensors of these shapes behind each other along an axis."""
     (_, first), start = parts[0], 0
     out.shape = (*first[:axis], sum(shape[axis] for _, shape in parts), *first[axis + 1 :])
-    whole = Layout.contiguous(out.shape)
+    whole = Strided.contiguous(out.shape)
     for part, shape in parts:
         target = whole.put(axis, shape[axis], whole.strides[axis], start * whole.strides[axis])
-        yield from copy_strided(part, out, Layout.contiguous(shape), target)
+        yield from copy_strided(part, out, Strided.contiguous(shape), target)
         start = start + shape[axis]
 
 
@@ -64,23 +64,23 @@ def _joined(parts: list[tuple[LiveTensor, Shape]], axis: int, out: LiveTensor) -
 def slice_scatter(
     x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
-    region = slice_copy(Layout.contiguous(x.shape), dim, start, end, step, out)
+    region = slice_copy(Strided.contiguous(x.shape), dim, start, end, step, out)
     yield from _scattered(x, source, out, "slice", region)
 
 
 @op(*exported("select_scatter"), rows=select_scattered)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
-    yield from _scattered(x, source, out, "selection", select_copy(Layout.contiguous(x.shape), dim, index, out))
+    yield from _scattered(x, source, out, "selection", select_copy(Strided.contiguous(x.shape), dim, index, out))
 
 
-def _scattered(x: LiveTensor, source: LiveTensor, out: LiveTensor, part: str, region: Layout) -> Steps:
+def _scattered(x: LiveTensor, source: LiveTensor, out: LiveTensor, part: str, region: Strided) -> Steps:
     """out = x with what is given in a part of it."""
     given = yield from as_dtype(source, out.dtype)
     if source.shape != region.shape:
         raise ShapeError(f"{source.shape} is written to a {part} of shape {region.shape}")
     out.shape = x.shape
     yield from copy_values(x, out)
-    yield from copy_strided(given, out, Layout.contiguous(region.shape), region)
+    yield from copy_strided(given, out, Strided.contiguous(region.shape), region)
 
 
 @op(*exported("copy"), rows=row_wise("x", "source", tail=0))
@@ -90,7 +90,7 @@ def copy(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) 
     lead = x.rank - source.rank
     if lead < 0 or any(size not in (1, wanted) for size, wanted in zip(source.shape, x.shape[lead:], strict=True)):
         raise ShapeError(f"{source.shape} cannot be copied to {x.shape}")
-    yield from copy_strided(part, out, Layout(x.shape, broadcast_strides(source.shape, x.shape)))
+    yield from copy_strided(part, out, Strided(x.shape, broadcast_strides(source.shape, x.shape)))
 
 
 @op("aten.copy_.default", "aten::copy_", mutates=("x",))
@@ -102,5 +102,5 @@ def copy_(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor)
 def copy_index(x: LiveTensor, source: LiveTensor, index: int, out: Tensors) -> Iterator[Dispatch]:
     """Row `index` of x, which holds that many rows and this one from now on: how a mapped loop collects its results."""
     x.shape = (index + 1, *source.shape)
-    whole = Layout.contiguous(source.shape)
+    whole = Strided.contiguous(source.shape)
     yield from copy_strided(source, x, whole, whole._replace(start=index * source.numel))

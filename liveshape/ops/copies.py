@@ -6,17 +6,15 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph.elements import is_complex, is_packed, prod, stored_alike
+from liveshape.graph.elements import by_itself, is_complex, is_packed, prod, stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.pointwise import Viewed, apply
-from liveshape.ops.shapes import Layout, ceil_div, merge_dims, strides_of, without
+from liveshape.ops.shapes import Strided, ceil_div, merge_dims, strides_of, without
 
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
-PAIR_COPY = Kernel.load("movement/strided_copy", ELEMENTS="complex")
-WORD_COPY = Kernel.load("movement/strided_copy", ELEMENTS="words")
 TRANSPOSE = Kernel.load("movement/transpose")
 _TILE = 32  # of movement/transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
@@ -34,8 +32,8 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Iterator[Dispatch]
 
 def copy_pairs(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     """So many complex numbers to a tensor of their parts, or from one."""
-    whole = Layout.contiguous((count,))
-    return _copy(PAIR_COPY, x, out, whole, whole, count=count, threads=count)
+    whole = Strided.contiguous((count,))
+    return _copy_in_vectors(x, out, whole, whole, 2)
 
 
 def conversion(source: str, target: str) -> str:
@@ -59,31 +57,28 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
     return copy
 
 
-def copy_strided(x: LiveTensor, out: LiveTensor, source: Layout, target: Layout | None = None) -> Iterator[Any]:
+def copy_strided(x: LiveTensor, out: LiveTensor, source: Strided, target: Strided | None = None) -> Iterator[Any]:
     """Elements of x, as `source` reads it, to out, in order or as `target` writes it; both hold elements alike.
 
     Contiguous copies and rows move vec4s; where the contiguous dimension of x is not that of out, tiles are transposed
     in workgroup memory.
     """
-    into = target or Layout.contiguous(source.shape)
+    into = target or Strided.contiguous(source.shape)
     count = prod(source.shape)
     if count == 0:
         return
     sizes, (reads, writes) = merge_dims(source.shape, source.strides, into.strides)
-    read = Layout(sizes or (1,), reads or (1,), source.start)
-    write = Layout(sizes or (1,), writes or (1,), into.start)
+    read = Strided(sizes or (1,), reads or (1,), source.start)
+    write = Strided(sizes or (1,), writes or (1,), into.start)
     whole = write.start == 0 and count == out.numel
     if whole and read.start == 0 and read.strides == write.strides == (1,):
         yield from _copy_flat(x, out, count)
         return
-    by_element = is_packed(x.dtype) or is_complex(x.dtype)
-    transposed = -1 if by_element else _transposed_axis(read, write)
+    transposed = _transposed_axis(read, write) if by_itself(x.dtype) else -1
     if transposed >= 0:
         yield _transpose(x, out, transposed, read, write)
         return
-    widths = (1,) if is_complex(x.dtype) else (4, 2, 1)
-    width = next(width for width in widths if _is_in_rows(read, write, width))
-    if is_packed(x.dtype) and width != 4:
+    if is_packed(x.dtype) and not _is_in_rows(read, write, 4):
         if whole and write.strides == strides_of(write.shape):
             yield from apply("copy", Viewed(x, *read[:3]), out=out, shape=out.shape)
             return
@@ -92,32 +87,39 @@ def copy_strided(x: LiveTensor, out: LiveTensor, source: Layout, target: Layout 
         words = last // 4 - write.start // 4 + 1
         yield _copy(PACKED_PART, x, out, read, write, count=words, threads=words)
         return
-    kernel = WORD_COPY if is_packed(x.dtype) else PAIR_COPY if is_complex(x.dtype) else STRIDED_COPY
-    vectors, count = {} if by_element else {"VEC": width}, count // width
+    if is_packed(x.dtype):
+        read, write = (_in_vectors(layout, 4) for layout in (read, write))
+    yield _copy_in_vectors(x, out, read, write, 2 if is_complex(x.dtype) else 1)
+
+
+def _copy_in_vectors(x: LiveTensor, out: LiveTensor, read: Strided, write: Strided, lanes: int) -> Dispatch:
+    """Elements of one or two lanes, as many as are a vector."""
+    width = next(width for width in (4 // lanes, 2 // lanes, 1) if _is_in_rows(read, write, width))
     read, write = (_in_vectors(layout, width) for layout in (read, write))
-    yield _copy(kernel, x, out, read, write, count=count, threads=count, **vectors)
+    count = prod(read.shape)
+    return _copy(STRIDED_COPY, x, out, read, write, count=count, threads=count, VEC=lanes * width)
 
 
-def _copy(kernel: Kernel, x: LiveTensor, out: LiveTensor, read: Layout, write: Layout, **more: Any) -> Dispatch:
+def _copy(kernel: Kernel, x: LiveTensor, out: LiveTensor, read: Strided, write: Strided, **more: Any) -> Dispatch:
     return kernel(
         out, x, rank=read.rank, source_start=read.start, target_start=write.start, sizes=read.shape,
         source_strides=read.strides, target_strides=write.strides, **more,
     )  # fmt: skip
 
 
-def _is_in_rows(read: Layout, write: Layout, width: int) -> bool:
+def _is_in_rows(read: Strided, write: Strided, width: int) -> bool:
     """Whether every row is contiguous on both sides and begins and ends on a multiple of `width`."""
     steps = (read.shape[-1], read.start, write.start, *read.strides[:-1], *write.strides[:-1])
     return width == 1 or (read.strides[-1] == write.strides[-1] == 1 and all(step % width == 0 for step in steps))
 
 
-def _in_vectors(layout: Layout, width: int) -> Layout:
+def _in_vectors(layout: Strided, width: int) -> Strided:
     shape = (*layout.shape[:-1], layout.shape[-1] // width)
     strides = (*(stride // width for stride in layout.strides[:-1]), layout.strides[-1])
-    return Layout(shape, strides, layout.start // width)
+    return Strided(shape, strides, layout.start // width)
 
 
-def _transposed_axis(read: Layout, write: Layout) -> int:
+def _transposed_axis(read: Strided, write: Strided) -> int:
     """The axis along which x is contiguous, if out is contiguous along the last one and both are long; else -1."""
     if write.strides[-1] == 1 and read.strides[-1] > 1 and read.shape[-1] >= _NARROW:
         for axis in range(read.rank - 1):
@@ -126,11 +128,11 @@ def _transposed_axis(read: Layout, write: Layout) -> int:
     return -1
 
 
-def _transpose(x: LiveTensor, out: LiveTensor, axis: int, read: Layout, write: Layout) -> Dispatch:
+def _transpose(x: LiveTensor, out: LiveTensor, axis: int, read: Strided, write: Strided) -> Dispatch:
     across, along = read.shape[axis], read.shape[-1]
     outer = without(read.shape[:-1], axis)
     tiles = prod(outer) * ceil_div(across, _TILE) * ceil_div(along, _TILE)
-    rest = (Layout(outer, without(each.strides[:-1], axis), each.start) for each in (read, write))
+    rest = (Strided(outer, without(each.strides[:-1], axis), each.start) for each in (read, write))
     return _copy(
         TRANSPOSE, x, out, *rest, tiles=tiles, across=across, along=along, across_stride=write.strides[axis],
         along_stride=read.strides[-1], groups=tiles,

@@ -12,7 +12,7 @@ from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import first_axis, leading
 from liveshape.ops.scalars import float_of
-from liveshape.ops.shapes import Layout, strides_of
+from liveshape.ops.shapes import Strided, strides_of
 
 GRID_SAMPLER = Kernel.load("image/grid_sampler")
 GRID_PRIORS = Kernel.load("image/grid_priors")
@@ -32,7 +32,7 @@ def pixel_shuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dispa
     # Channel, row and column in a pixel, row, column: x has them in this order, out in another.
     plane, down, along, row, column = strides_of((planes, factor, factor, height, width))
     shape = (planes, height, factor, width, factor)
-    yield from copy_strided(x, out, Layout(shape, (plane, row, down, column, along)))
+    yield from copy_strided(x, out, Strided(shape, (plane, row, down, column, along)))
 
 
 @op("aten.pixel_unshuffle.default", "aten::pixel_unshuffle.out", rows=leading("x", own=3))
@@ -45,7 +45,7 @@ def pixel_unshuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dis
     planes = prod(lead) * channels
     plane, row, down, column, along = strides_of((planes, height, factor, width, factor))
     shape = (planes, factor, factor, height, width)
-    yield from copy_strided(x, out, Layout(shape, (plane, down, along, row, column)))
+    yield from copy_strided(x, out, Strided(shape, (plane, down, along, row, column)))
 
 
 @op("aten.grid_sampler_2d.default", "aten::grid_sampler_2d.out", rows=first_axis("x", "grid"))

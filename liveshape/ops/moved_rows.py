@@ -14,7 +14,7 @@ from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod
 from liveshape.graph.traits import Carried, Moves, RowRule
 from liveshape.ops.row_rules import axis_of_all, outputs_along
-from liveshape.ops.shapes import Layout, axis_of
+from liveshape.ops.shapes import Strided, axis_of
 
 
 def viewed(node: Node, carried: Carried) -> Carried | None:
@@ -91,7 +91,7 @@ def axis_maps(node: Node, sizes: Sequence[int | None], define: Moves | None = No
     moves = define or node.traits.moves
     assert moves is not None
     shape = tuple(most + 1 if size is None else size for size, most in zip(sizes, x.max_shape, strict=True))
-    given = Layout(shape, tuple(_AXIS**axis for axis in range(x.rank)), 0, x.max_shape)
+    given = Strided(shape, tuple(_AXIS**axis for axis in range(x.rank)), 0, x.max_shape)
     try:
         layouts = moves(given, *map(_numbered, node.args[1:]))
     except (LiveshapeError, LookupError):

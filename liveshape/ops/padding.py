@@ -13,13 +13,12 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_values
 from liveshape.ops.moved_rows import rows_of
 from liveshape.ops.registry import Ints, Number, exported, op
-from liveshape.ops.shapes import MAX_RANK, Layout
+from liveshape.ops.shapes import MAX_RANK, Strided
 
 PAD = Kernel.load("movement/pad")
-PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
-def _pairs(x: Layout | LiveTensor, pad: Ints) -> list[Ints]:
+def _pairs(x: Strided | LiveTensor, pad: Ints) -> list[Ints]:
     """What is added before and after each dimension of x; pads of the last dimension come first."""
     if len(pad) % 2 or len(pad) > 2 * x.rank:
         raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
@@ -27,7 +26,7 @@ def _pairs(x: Layout | LiveTensor, pad: Ints) -> list[Ints]:
     return [(0, 0)] * (x.rank - len(pairs)) + pairs[::-1]
 
 
-def padded(x: Layout, pad: Ints, *_: Any) -> Layout:
+def padded(x: Strided, pad: Ints, *_: Any) -> Strided:
     """How a padded tensor lies in x: it begins before x, and ends behind it."""
     result = x
     for axis, (low, high) in enumerate(_pairs(x, pad)):
@@ -66,7 +65,7 @@ def _edges(x: LiveTensor, pad: Ints) -> list[tuple[Ints, int]]:
 
 
 def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    shape = out.shape = padded(Layout.contiguous(x.shape), pad).shape
+    shape = out.shape = padded(Strided.contiguous(x.shape), pad).shape
     if not any(pad):
         yield from copy_values(x, out)
         return
@@ -82,7 +81,7 @@ def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) ->
     sizes, starts, extents = _merge_whole(shape, before, given, fill == "CONSTANT")
     integer = storage_type(out.dtype) in ("i32", "u32")
     count = prod(shape)
-    yield (PAD_PAIRS if pair else PAD)(
+    yield PAD(
         out,
         x,
         count=count,

@@ -19,7 +19,7 @@ from liveshape.ops.copies import copy_strided
 from liveshape.ops.lookup import gather_packed_rows, gather_rows
 from liveshape.ops.registry import op
 from liveshape.ops.row_tables import Start, check_row_table, rows_of_cache, rows_to_slots
-from liveshape.ops.shapes import Layout, ceil_div
+from liveshape.ops.shapes import Strided, ceil_div
 
 SAMPLE_SCORES = Kernel.load("sampling/scores")
 SAMPLE_PENALTY = Kernel.load("sampling/penalty")
@@ -69,7 +69,7 @@ def record(tokens: LiveTensor, position: Start, history: LiveTensor, out: Any) -
         return
     if position < 0 or position + count > room:
         raise ShapeError(f"{count} tokens at position {position} do not fit a context of {room}")
-    yield from copy_strided(tokens, history, Layout.contiguous((count,)), Layout.contiguous((count,), position))
+    yield from copy_strided(tokens, history, Strided.contiguous((count,)), Strided.contiguous((count,), position))
 
 
 @op("liveshape.sample", cache=CacheRows({"history": 1}))
@@ -212,4 +212,4 @@ def last_rows(x: LiveTensor, rows: int | LiveTensor, out: LiveTensor) -> Iterato
     if isinstance(rows, LiveTensor):
         yield gather_rows(out, x, rows, 1, given, width)
         return
-    yield from copy_strided(x, out, Layout.contiguous((count * width,), (given - count) * width))
+    yield from copy_strided(x, out, Strided.contiguous((count * width,), (given - count) * width))

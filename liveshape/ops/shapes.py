@@ -39,7 +39,7 @@ def strides_of(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-class Layout(NamedTuple):
+class Strided(NamedTuple):
     """How a tensor is read or written: a shape, a stride of each dimension, and the first element.
 
     What an operator is given has its `max_shape`, too.
@@ -55,21 +55,21 @@ class Layout(NamedTuple):
         return len(self.shape)
 
     @classmethod
-    def contiguous(cls, shape: Shape, start: int = 0) -> Layout:
+    def contiguous(cls, shape: Shape, start: int = 0) -> Strided:
         """
-        >>> Layout.contiguous((2, 3)).strides
+        >>> Strided.contiguous((2, 3)).strides
         (3, 1)
         """
         return cls(shape, strides_of(shape), start)
 
-    def put(self, axis: int, size: int, stride: int, first: int = 0) -> Layout:
+    def put(self, axis: int, size: int, stride: int, first: int = 0) -> Strided:
         """Another size and stride along an axis, and so many elements further along it.
 
-        >>> Layout.contiguous((4, 3)).put(0, 2, 6, 3)[:3]
+        >>> Strided.contiguous((4, 3)).put(0, 2, 6, 3)[:3]
         ((2, 3), (6, 1), 3)
         """
         shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
-        return Layout(shape, (*self.strides[:axis], stride, *self.strides[axis + 1 :]), self.start + first)
+        return Strided(shape, (*self.strides[:axis], stride, *self.strides[axis + 1 :]), self.start + first)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -16,7 +16,7 @@ from liveshape.ops.copies import copy_strided, copy_values
 from liveshape.ops.matmul import ProductsByDepth, Steps, product
 from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.shapes import Layout, ceil_div
+from liveshape.ops.shapes import Strided, ceil_div
 from liveshape.ops.softmax import log_sum_exps, totals_of
 from liveshape.ops.stages import Units, is_long, reduction_threads
 
@@ -90,7 +90,7 @@ def linear_dw(d_out: LiveTensor, x: LiveTensor, out: LiveTensor) -> Steps:
         raise ShapeError(f"gradients {d_out.shape} and inputs {x.shape} must have as many rows")
     rows, columns, depth = prod(x.shape[:-1]), d_out.shape[-1], x.shape[-1]
     turned.shape, out.shape = (columns, rows), (columns, depth)
-    yield from copy_strided(d_out, turned, Layout((columns, rows), (1, columns)))
+    yield from copy_strided(d_out, turned, Strided((columns, rows), (1, columns)))
     yield from product(turned, x, out, 1, columns, depth, rows, transposed=False)
 
 

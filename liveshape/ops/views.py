@@ -16,7 +16,7 @@ from liveshape.ops.movement import movement, permute_copy
 from liveshape.ops.pointwise import Build, Term
 from liveshape.ops.registry import Ints, exported, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.shapes import Layout, axis_of, resolve_sizes
+from liveshape.ops.shapes import Strided, axis_of, resolve_sizes
 
 
 def cast(e: Build, x: Any, *_: Any) -> Term:
@@ -43,7 +43,7 @@ def view_copy(x: LiveTensor, size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
 
 
 @movement(*exported("squeeze_copy", "dims"), alias=True)
-def squeeze_copy_dims(x: Layout, dims: Ints, out: LiveTensor) -> Layout:
+def squeeze_copy_dims(x: Strided, dims: Ints, out: LiveTensor) -> Strided:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
     if x.rank - len(axes) != out.rank:
@@ -51,23 +51,23 @@ def squeeze_copy_dims(x: Layout, dims: Ints, out: LiveTensor) -> Layout:
     if any(x.shape[axis] != 1 for axis in axes) or x.rank - len(axes) != out.rank:
         raise ShapeError(f"dimensions {dims} of {x.shape} cannot be squeezed to rank {out.rank}")
     kept = [axis for axis in range(x.rank) if axis not in axes]
-    return Layout(tuple(x.shape[axis] for axis in kept), tuple(x.strides[axis] for axis in kept))
+    return Strided(tuple(x.shape[axis] for axis in kept), tuple(x.strides[axis] for axis in kept))
 
 
 @movement(*exported("squeeze_copy", "dim"), alias=True)
-def squeeze_copy_dim(x: Layout, dim: int, out: LiveTensor) -> Layout:
+def squeeze_copy_dim(x: Strided, dim: int, out: LiveTensor) -> Strided:
     return squeeze_copy_dims(x, (dim,), out)
 
 
 @movement(*exported("squeeze_copy"), alias=True)
-def squeeze_copy(x: Layout, out: LiveTensor) -> Layout:
+def squeeze_copy(x: Strided, out: LiveTensor) -> Strided:
     return squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
 @movement(*exported("unsqueeze_copy"), alias=True)
-def unsqueeze_copy(x: Layout, dim: int, out: LiveTensor) -> Layout:
+def unsqueeze_copy(x: Strided, dim: int, out: LiveTensor) -> Strided:
     axis = axis_of(dim, x.rank + 1)
-    return Layout((*x.shape[:axis], 1, *x.shape[axis:]), (*x.strides[:axis], 0, *x.strides[axis:]))
+    return Strided((*x.shape[:axis], 1, *x.shape[axis:]), (*x.strides[:axis], 0, *x.strides[axis:]))
 
 
 # A permute that moves nothing but dimensions of one.

@@ -1,6 +1,6 @@
 // out is x shifted by `before` in every dimension; outside of x it is a constant, the mirror image of x or its border.
+// parts: both of a complex number are shifted alike, and zero outside.
 // composable: each element is stored once.
-#choice ELEMENTS: real, complex
 const CONSTANT = 0u;
 const REFLECT = 1u;
 const REPLICATE = 2u;
@@ -17,15 +17,8 @@ struct Params {
     before: array<vec4<i32>, 2>,
     extents: array<vec4<i32>, 2>,
 }
-#if ELEMENTS == complex
-// Both parts of complex numbers, each by itself.
-@group(0) @binding(0) var<storage, read_write> out: array<f32>;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-alias T = f32;
-#else
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x: array<T>;
-#endif
 @group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {

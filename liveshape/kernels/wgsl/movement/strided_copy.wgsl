@@ -1,10 +1,8 @@
 // out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in
-// vectors, complex numbers or words of four bytes.
+// vectors.
+// parts: they are moved as they are.
 // composable: each vector is stored once.
-#choice ELEMENTS: real, complex, words
-#if ELEMENTS == real
 // live VEC: 1, 2, 4
-#endif
 override WG: u32 = 64;
 
 struct Params {
@@ -16,16 +14,8 @@ struct Params {
     source_strides: array<vec4<i32>, 2>,
     target_strides: array<vec4<i32>, 2>,
 }
-#if ELEMENTS == complex
-@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
-@group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
-#elif ELEMENTS == words
-@group(0) @binding(0) var<storage, read_write> out: array<u32>;
-@group(0) @binding(1) var<storage, read> x: array<u32>;
-#else
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
-#endif
 @group(0) @binding(2) var<uniform> params: Params;
 
 #include movement/walk_both
