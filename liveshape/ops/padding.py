@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
@@ -65,51 +64,38 @@ def _edges(x: LiveTensor, pad: Ints) -> list[tuple[Ints, int]]:
 
 
 def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    shape = out.shape = padded(Strided.contiguous(x.shape), pad).shape
+    out.shape = padded(Strided.contiguous(x.shape), pad).shape
     if not any(pad):
         yield from copy_values(x, out)
         return
     if is_packed(x.dtype):
         raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
-    before = tuple(low for low, _ in _pairs(x, pad))
-    pair = is_complex(x.dtype)
-    if pair and value != 0:
+    if is_complex(x.dtype) and value != 0:
         raise UnsupportedError(f"complex tensors are padded with zeros, {value} was given; pad their parts instead")
-    given = x.shape
-    if pair:  # a complex number is a dimension of two more
-        shape, before, given = (*shape, 2), (*before, 0), (*given, 2)
-    sizes, starts, extents = _merge_whole(shape, before, given, fill == "CONSTANT")
-    integer = storage_type(out.dtype) in ("i32", "u32")
-    count = prod(shape)
+    dims = [(size, low, extent) for size, (low, _), extent in zip(out.shape, _pairs(x, pad), x.shape, strict=True)]
+    # A complex number is a dimension of two more.
+    merged = _merge_whole(dims + [(2, 0, 2)] * is_complex(x.dtype), fill == "CONSTANT")
+    sizes, before, extents = zip(*merged, strict=True)
+    integer, count = storage_type(out.dtype) in ("i32", "u32"), prod(sizes)
     yield PAD(
-        out,
-        x,
-        count=count,
-        rank=len(sizes),
-        high=value // 65536 if integer else 0,
-        low=value % 65536 if integer else value,
-        sizes=sizes,
-        before=starts,
-        extents=extents,
-        INTEGER=integer,
-        FILL=fill,
-        threads=count,
-    )
+        out, x, count=count, rank=len(sizes), high=value // 65536 if integer else 0,
+        low=value % 65536 if integer else value, sizes=sizes, before=before, extents=extents, INTEGER=integer,
+        FILL=fill, threads=count,
+    )  # fmt: skip
 
 
-def _merge_whole(shape: Shape, before: Shape, extents: Shape, blocks: bool) -> tuple[Shape, Shape, Shape]:
-    """Merge every dimension that nothing is added to or cut from into the one outside of it.
+def _merge_whole(dims: list[tuple[int, int, int]], blocks: bool) -> list[tuple[int, int, int]]:
+    """Merge every dimension (its size, what is before x, and how much x has) that x fills into the one outside of it.
 
     Unless `blocks` of a constant are added, what is outside of it must be whole as well: rows are mirrored one by one.
     """
     merged: list[tuple[int, int, int]] = []
-    for size, low, extent in zip(shape, before, extents, strict=True):
+    for size, low, extent in dims:
         outer = merged[-1] if merged else None
         if outer and low == 0 and size == extent and (blocks or (outer[1] == 0 and outer[0] == outer[2])):
             merged[-1] = (outer[0] * size, outer[1] * size, outer[2] * size)
         else:
             merged.append((size, low, extent))
     if len(merged) > MAX_RANK:
-        raise UnsupportedError(f"padding {len(merged)} dimensions of {shape}, kernels take {MAX_RANK}")
-    sizes, starts, lengths = zip(*merged, strict=True)
-    return sizes, starts, lengths
+        raise UnsupportedError(f"padding {len(merged)} dimensions {dims}, kernels take {MAX_RANK}")
+    return merged

@@ -1,0 +1,62 @@
+"""Movements by axes: what they are told of is what they read at a call, and no size is known that a call has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from liveshape.errors import LiveshapeError
+from liveshape.graph import SymInt, Tensor
+from liveshape.lower.live_sizes import LiveSize, LiveSizes
+from liveshape.ops import OPS
+from liveshape.ops.moved_rows import axis_maps
+from liveshape.ops.shapes import Strided, strides_of
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import PlanState
+from tests.ops.cases import CASES
+from tests.support.graphs import OpCase, build, flat_specs
+
+MOVED = [case for case in CASES if OPS[case.op].traits.moves is not None]
+
+
+@pytest.mark.parametrize("case", MOVED, ids=lambda case: case.name)
+def test_strides_by_axes_are_those_that_are_read(case: OpCase) -> None:
+    size = max(case.sizes)
+    (node,) = build(case, size).nodes
+    x = node.args[0]
+    if any(isinstance(value, SymInt) for value in node.inputs):
+        pytest.skip("a live scalar says what is read")
+    layouts = node.traits.moves(Strided.contiguous(x.max_shape)._replace(max_shape=x.max_shape), *node.args[1:])
+    own = strides_of(x.max_shape)
+    for layout, found in zip(
+        layouts if isinstance(node.args[-1], tuple) else (layouts,), axis_maps(node, x.max_shape) or (), strict=True
+    ):
+        assert found.sizes == layout.shape
+        assert layout.start == sum(first * own[axis] for axis, first in found.starts.items())
+        assert layout.strides == tuple(sum(step * own[axis] for axis, step in each.items()) for each in found.steps)
+
+
+@pytest.mark.parametrize("case", MOVED, ids=lambda case: case.name)
+def test_a_size_that_is_known_is_that_of_every_call(case: OpCase) -> None:
+    graph = build(case, max(case.sizes))
+    sizes = LiveSizes(graph)
+    for size in case.sizes:
+        live = PlanState(compile(graph, choices=Choices(warm=False)))
+        symbols: dict[LiveSize, Any] = {}
+        for value, spec in zip(graph.inputs, flat_specs(case.args_at(size)), strict=True):
+            if isinstance(value, SymInt):
+                live.set(value, spec.value)
+                symbols[sizes.of_scalar(value)] = spec.value
+            elif isinstance(value, Tensor):
+                live.set(value, spec.shape)
+                symbols |= dict(zip(sizes.of(value), spec.shape, strict=True))
+        live.begin()
+        try:
+            live.walk(0, len(graph.nodes), lambda *_: 0)
+        except LiveshapeError:
+            continue  # a size that it is refused at
+        for out in graph.outputs:
+            for known, there in zip(sizes.of(out), live.tensor(out).shape, strict=True):
+                assert symbols.get(known, known.fixed) in (None, there), f"{case.name} at {size}"
