@@ -13,7 +13,7 @@ import sys
 AREAS = {
     "pointwise": (
         r"kernels/(composition|function_library|pointwise_\w+|prologues|roofline)\.py|kernels/wgsl/(elementwise|complex)/"
-        r"|graph/expression\.py|lower/(pointwise_fusion|prologue_fusion|fusion_costs|fusion|pattern|pattern_operators)\.py"
+        r"|graph/expression\.py|lower/((pointwise|prologue|composed)_fusion|fusion_costs|fusion|pattern|pattern_operators)\.py"
         r"|ops/(pointwise|composed|loaded|pointwise_operators|binary|unary|compare|complexes|convert|creation|broadcasting|fused)\.py"
         r"|check/meanings/pointwise_\w+\.py|check/numpy_references/(elementwise|creation)_\w+\.py"
     ),

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Tensor
-from liveshape.graph.sources import united
 from liveshape.lower.attention_patterns import ATTENTIONS
 from liveshape.lower.convolution_patterns import FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.layout_patterns import LAYOUTS
-from liveshape.lower.pattern import Fusion, Replacement, exact, fit
+from liveshape.lower.pattern import Fusion, Replacement, exact, fit, with_nodes
 from liveshape.lower.pattern_operators import (
     ADD,
     ADD_RMS_NORM,
@@ -39,7 +37,7 @@ from liveshape.lower.pattern_operators import (
 from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import gated_layers, qkv_layers, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.result_patterns import FIRST_RESULTS
-from liveshape.lower.rewriting import rewritten, without_orphans
+from liveshape.lower.rewriting import without_orphans
 from liveshape.lower.row_orders import ROW_ORDERS
 from liveshape.lower.sibling_products import SIBLINGS
 from liveshape.lower.split_products import with_products_apart
@@ -79,16 +77,11 @@ def applied(fusion: Fusion, uses: DefUse, limits: Limits) -> Graph:
             continue
         gone |= touched
         for each in found:
-            label = " + ".join(dict.fromkeys((each.nodes[0].label, each.nodes[-1].label)))
-            sources = united(source for node in (*each.nodes, *each.absorbed) for source in node.sources)
-            replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args, sources)
+            replaced[each.place] = each.node()
             made += each.made
             absorbs = absorbs or bool(each.absorbed)
-    if not replaced:
-        return graph
-    rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
-    made_graph = rewritten(graph, rows, made)
-    return without_orphans(made_graph, gone) if absorbs else made_graph
+    changed = with_nodes(graph, replaced, gone, made)
+    return without_orphans(changed, gone) if absorbs else changed
 
 
 def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:

@@ -25,7 +25,7 @@ class FusionCosts:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._peaks, self._half = peaks_of(limits), limits.half
+        self.limits, self._peaks = limits, peaks_of(limits)
         self._decisions: dict[tuple[Any, ...], Decision] = {}
 
     def pays(self, fusion: str, nodes: Sequence[Node], apart: Iterable[Cost], together: Iterable[Cost]) -> bool:
@@ -38,7 +38,7 @@ class FusionCosts:
     def nbytes(self, *values: Any) -> int:
         """Of tensors, at their bounds; each counts once, and other values not at all."""
         tensors = [value for value in dict.fromkeys(values) if isinstance(value, Tensor)]
-        return sum(storage_bytes(each.dtype, prod(each.max_shape), self._half) for each in tensors)
+        return sum(storage_bytes(each.dtype, prod(each.max_shape), self.limits.half) for each in tensors)
 
     def evaluated(self, made: Pointwise, outs: Sequence[Tensor], times: int = 1, *, stored: bool = True) -> Cost:
         """A dispatch that reads the operands of an expression and computes it for all elements of a result, some

@@ -34,6 +34,7 @@ from liveshape.graph.constants import view_identity
 from liveshape.graph.elements import prod, supported
 from liveshape.graph.sources import NodeSource
 from liveshape.lower.building import Builder
+from liveshape.lower.composed_fusion import with_epilogues, with_prologues
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegate_arguments import AtBounds
 from liveshape.lower.delegates import BACKEND, InlinedDelegate
@@ -42,9 +43,8 @@ from liveshape.lower.fusion import fuse
 from liveshape.lower.half_results import with_half_results
 from liveshape.lower.image_layout import with_channels_last
 from liveshape.lower.magnitudes import Measure
-from liveshape.lower.pointwise_fusion import fuse_pointwise, with_epilogues
+from liveshape.lower.pointwise_fusion import fuse_pointwise
 from liveshape.lower.problems import Problem, advice, unsupported
-from liveshape.lower.prologue_fusion import with_prologues
 from liveshape.ops.control import jump_false
 from liveshape.ops.host_operator import FindOnHost
 from liveshape.ops.views import view_copy

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.graph import Limits, Node, Shape, Tensor
+from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.graph.sources import united
 from liveshape.lower.def_use import DefUse
+from liveshape.lower.rewriting import rewritten
+from liveshape.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,21 @@ class Replacement:
     args: tuple[Any, ...]
     made: tuple[Tensor, ...] = ()
     absorbed: tuple[Node, ...] = ()
+
+    def node(self) -> Node:
+        """The node that takes the place."""
+        label = " + ".join(dict.fromkeys((self.nodes[0].label, self.nodes[-1].label)))
+        sources = united(source for node in (*self.nodes, *self.absorbed) for source in node.sources)
+        bound: Node = OPS[self.operator].bind(self.place.index, label, self.args, sources)
+        return bound
+
+
+def with_nodes(
+    graph: Graph, replaced: Mapping[Node, Node], gone: Collection[Node], made: Sequence[Tensor] = ()
+) -> Graph:
+    """A graph with other nodes in the places of some, without those that are gone, and with tensors that were made."""
+    rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
+    return rewritten(graph, rows, made) if replaced else graph
 
 
 @dataclass(frozen=True)

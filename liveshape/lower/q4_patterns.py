@@ -86,7 +86,7 @@ def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
     """The first value that is computed of two others alone, if nothing else reads these or what lies between."""
     if first.max_shape != second.max_shape or not exact(first, second):
         return None
-    build = Build(first.dtype)
+    build = Build(first.dtype, (first, second))
     terms: dict[Any, Any] = {first: first, second: second}
     nodes: list[Node] = []
     left = [first, second]  # what others are to read
@@ -99,16 +99,16 @@ def _gate(uses: DefUse, first: Tensor, second: Tensor) -> _Gate | None:
         out = node.args[-1]
         if not exact(out) or out.max_shape != first.max_shape or not uses.single_assignment(out):
             return None
-        terms[out] = build.whole(made._replace(tensors=tuple(terms[tensor] for tensor in made.tensors)))
+        terms[out] = build.whole(made._replace(tensors=tuple(terms[tensor] for tensor in made.tensors)))[-1]
         nodes.append(node)
         left = [value for value in (*left, out) if not uses.used_only_by(nodes, value)]
-    made = build.made()
-    if len(left) != 1 or left[0] is not nodes[-1].args[-1] or {*made.tensors} != {first, second}:
+    expression = build.made().expression
+    read = {place for call in expression.calls for place in call.arguments}
+    if len(left) != 1 or left[0] is not nodes[-1].args[-1] or not read.issuperset((0, 1)):
         return None
-    if hidden(made.expression):  # its kernels have no params of an expression
+    if hidden(expression):  # its kernels have no params of an expression
         return None
-    order = [made.tensors.index(first), made.tensors.index(second)]
-    return made.expression.reordered(order), tuple(nodes), left[0]
+    return expression, tuple(nodes), left[0]
 
 
 def _gated(

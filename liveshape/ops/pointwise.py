@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from liveshape.errors import UnsupportedError
@@ -69,14 +69,15 @@ class Term(NamedTuple):
 
 
 class Build:
-    """An expression that is being built, of a result of this dtype. Arguments are tensors, numbers and values of calls.
+    """An expression that is being built, of a result of this dtype, whose first operands are `tensors`.
 
-    An operator that cannot be one expression at these arguments raises UnsupportedError.
+    Arguments are tensors, numbers and values of calls; each tensor is one operand. An operator that cannot be one
+    expression at these arguments raises UnsupportedError.
     """
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: str, tensors: Sequence[Any] = ()) -> None:
         self.out = out
-        self._tensors: list[Any] = []
+        self._tensors = list(tensors)
         self._numbers: list[tuple[Any, str]] = []
         self._calls: list[tuple[str, list[Term], str]] = []
 
@@ -96,35 +97,33 @@ class Build:
             self._number(each, EXACT["whole" if whole else "float"]) if place is None else place
             for each, place in zip(arguments, places, strict=True)
         ]
-        self._calls.append((function, given, made))
-        return Term("call", len(self._calls) - 1)
+        return self._called(function, given, made)
 
     def exact(self, function: str, *arguments: Any) -> Term:
         """A step of the operator, whose result nobody rounds."""
         whole = is_whole(self.out)
         return self.call(function, *arguments, dtype=EXACT["whole" if whole else "float"])
 
-    def whole(self, made: Pointwise) -> Term:
-        """The calls of an expression that is made already."""
-        places = [self._value(tensor) for tensor in made.tensors]
-        kinds = made.expression.numbers
-        places += [self._number(number, kind) for number, kind in zip(made.numbers, kinds, strict=True)]
+    def whole(self, made: Pointwise) -> list[Term]:
+        """All values of an expression that is made already: its operands, which may be values of this one, its numbers
+        and its calls."""
+        terms = [self._value(tensor) for tensor in made.tensors]
+        terms += [self._number(each, kind) for each, kind in zip(made.numbers, made.expression.numbers, strict=True)]
         for call in made.expression.calls:
-            self._calls.append((call.function, [places[place] for place in call.arguments], call.dtype))
-            places.append(Term("call", len(self._calls) - 1))
-        return places[-1]
+            terms.append(self._called(call.function, [terms[place] for place in call.arguments], call.dtype))
+        return terms
 
-    def made(self) -> Pointwise:
-        """The expression of all calls."""
+    def made(self, kept: Iterable[Term] = ()) -> Pointwise:
+        """The expression of all calls, which keeps these values beside the last one."""
         first = {"operand": 0, "number": len(self._tensors), "call": len(self._tensors) + len(self._numbers)}
-        calls = tuple(
-            Applied(function, tuple(first[value.kind] + value.place for value in given), dtype)
-            for function, given, dtype in self._calls
-        )
+
+        def places(terms: Iterable[Term]) -> tuple[int, ...]:
+            return tuple(first[term.kind] + term.place for term in terms)
+
+        numbers, kinds = zip(*self._numbers, strict=True) if self._numbers else ((), ())
+        calls = tuple(Applied(function, places(given), dtype) for function, given, dtype in self._calls)
         operands = tuple(tensor.dtype for tensor in self._tensors)
-        kinds = tuple(kind for _, kind in self._numbers)
-        numbers = tuple(number for number, _ in self._numbers)
-        return Pointwise(Expression(operands, kinds, calls), tuple(self._tensors), numbers)
+        return Pointwise(Expression(operands, kinds, calls, places(kept)), tuple(self._tensors), numbers)
 
     def _value(self, argument: Any) -> Term:
         if isinstance(argument, Term):
@@ -134,6 +133,10 @@ class Build:
                 return Term("operand", place)
         self._tensors.append(argument)
         return Term("operand", len(self._tensors) - 1)
+
+    def _called(self, function: str, given: list[Term], dtype: str) -> Term:
+        self._calls.append((function, given, dtype))
+        return Term("call", len(self._calls) - 1)
 
     def _number(self, number: Any, kind: str) -> Term:
         self._numbers.append((number, kind))
@@ -211,6 +214,20 @@ def built(define: Define, inputs: Any, out: str) -> Pointwise:
     build = Build(out)
     define(build, *inputs)
     return build.made()
+
+
+def with_operands(made: Pointwise, tensors: Sequence[Any]) -> Pointwise:
+    """An expression with its operands in this order.
+
+    >>> build = Build("float32")
+    >>> x, y = (Ramp((), (), start) for start in (0, 1))
+    >>> ratio = build.call("div", x, y)
+    >>> str(with_operands(build.made(), (y, x)).expression)
+    'div(x1, x0)'
+    """
+    build = Build(made.expression.dtype, tensors)
+    terms = build.whole(made)
+    return build.made(terms[place] for place in made.expression.kept)
 
 
 def apply(function: str, *arguments: Any, out: LiveTensor, shape: Shape | None = None) -> Steps:
@@ -338,7 +355,7 @@ def _how(operand: Any, shape: Shape) -> str:
 @pointwise("liveshape.pointwise", rows=None)
 def fused(e: Build, expression: Any, operands: Any, numbers: Any) -> Term:
     """Several pointwise operators as one expression."""
-    return e.whole(Pointwise(expression, operands, numbers))
+    return e.whole(Pointwise(expression, operands, numbers))[-1]
 
 
 @op("liveshape.pointwise_results")
