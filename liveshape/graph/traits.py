@@ -105,7 +105,7 @@ class Traits:
     live. `fused_from`: the operators that it stands for, by their names. `pointwise`: the expression of its arguments,
     see `ops/pointwise.py`. `epilogues`: it stores each element of its one output once, so that an expression of it may
     be stored instead, see `ops/composed.py`. `loads`: a tensor in the place of which it may load an expression, see
-    `ops/loaded.py`, an element up to `load_times`. `first_alone`: the operator of the same arguments that gives its
+    `ops/composed.py`, an element up to `load_times`. `first_alone`: the operator of the same arguments that gives its
     first result and none of the others. `channels_last`: the operator of the same arguments whose images have their
     channels last, see `lower/image_layout.py`; `moves_images`: what that gives are elements of its images.
     """

@@ -1,8 +1,9 @@
-"""Kernels with an epilogue: what a kernel computes goes through an expression before it is stored; other values of the
-expression, what is computed among them, may be stored beside it.
+"""Kernels with an expression in their epilogue or their prologue: what a kernel computes goes through it before it is
+stored, where other values of it may be stored beside it, or it is computed where a kernel loads an element.
 
-Any kernel that says `// composable` takes any expression, of what it computes and of operands that broadcast to its
-result: where its text assigns to an element of `out`, a function is called instead, as for bindings in segments.
+Any kernel that says `// composable` takes any expression of what it computes, and one that says `// composable NAME` of
+a tensor takes any in the place of its elements, of operands that broadcast to the shape there. Where its text assigns
+to an element of `out`, or indexes the name, a function is called instead, as for bindings in segments.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
 
 from liveshape.errors import PlanError
-from liveshape.graph.expression import Expression, is_whole
+from liveshape.graph.expression import Expression
 from liveshape.kernels.function_library import definitions, needed
 from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
-from liveshape.kernels.pointwise_text import rounded, statements, vector_of
+from liveshape.kernels.pointwise_text import rounded, scalar_of, statements, vector_of
 from liveshape.kernels.split_bindings import use_segment_functions
 
-EPILOGUE = "epilogue_"
+EPILOGUE, PROLOGUE = "epilogue_", "prologue_"
 RESULT = "TResult"  # the element that is stored, which may be another one than what is computed
 _EARLY = "EARLY"  # of common/matrix_blocks.wgsl
 _SMALL = {"is_nan", "narrowed"}  # functions of the library
@@ -33,49 +33,48 @@ _PARAMS = re.compile(r"(struct Params\s*\{[^}]*?),?\s*\}")
 
 
 @dataclass(frozen=True)
-class Epilogue:
-    """An expression whose first operand is what a kernel computes, of this dtype; `operands` are the others."""
+class Composed:
+    """An expression in the place of what a kernel stores in a binding, or loads of it.
 
+    Where it is stored, the first operand is held: it is what the kernel computes.
+    """
+
+    binding: Binding
     expression: Expression
     operands: Operands
     half: bool
 
     @property
-    def computed(self) -> str:
-        """The dtype of what the kernel computes."""
-        return self.expression.operands[0]
+    def dtype(self) -> str:
+        """The dtype of what the kernel computes or loads itself."""
+        return self.expression.operands[0] if self.binding.writes else self.expression.dtype
 
-    def applied(self, text: str, element: str, width: int) -> str:
-        """The text of a kernel whose stores go through it; `element` is what the kernel stores, so many at a time."""
-        early = width == 4 and _AHEAD.search(text) is not None and bool(self.operands.dtypes)
-        setter = self._setter(element, width, early)
-        text = use_segment_functions(with_params(text, self.operands.fields(self.expression)), "out")
+    def applied(self, text: str, width: int) -> str:
+        """The text of a kernel whose stores or loads go through it, so many elements at a time."""
+        early = (
+            self.binding.writes and width == 4 and _AHEAD.search(text) is not None and bool(self.operands.bindings())
+        )
+        function = self._setter(width, early) if self.binding.writes else self._getter(width)
+        text = _with_params(text, self.operands.fields(self.expression))
+        text = use_segment_functions(text, self.binding.name)
         if early:
             text = _AHEAD_OF.sub(lambda _: "\n".join(self._ahead_of()), _AHEAD.sub("", text, count=1), count=1)
-        return "\n".join([text, self.operands.functions(), own_library(setter, "library_")])
+        return "\n".join([text, self.operands.functions(), _own_library(function, self.operands.prefix)])
 
     def _ahead_of(self) -> list[str]:
         """The operands at a place, which a kernel with common/ahead.wgsl loads before it stores there."""
-        loads, names = self.operands.loads("place")
-        kinds = zip(names, self.operands.dtypes, strict=True)
-        fields = [f"{name}: {vector_of(dtype)}," for name, dtype in kinds]
-        made = f"return Ahead({', '.join(names)});"
-        return ["struct Ahead {", *fields, "}", "fn ahead_of(place: u32) -> Ahead {", *loads, made, "}"]
+        names, dtypes = self.operands.names[1:], self.operands.dtypes[1:]
+        fields = [f"{name}: {vector_of(dtype)}," for name, dtype in zip(names, dtypes, strict=True)]
+        loads = [*self.operands.loads("place"), f"return Ahead({', '.join(names)});"]
+        return ["struct Ahead {", *fields, "}", "fn ahead_of(place: u32) -> Ahead {", *loads, "}"]
 
-    def _setter(self, element: str, width: int, early: bool) -> list[str]:
-        kind = "vec4<i32>" if is_whole(self.computed) else "vec4<f32>"
-        scalar = kind[5:8]
-        value = f"{kind}(v)" if width == 4 else f"{kind}({scalar}(v))"
-        if self.computed in ("float16", "bfloat16"):  # by hand: compilers may skip what lies between two conversions
-            value = rounded(value, self.computed, self.half)
-        if width == 4:
-            loads, names = self.operands.loads("i")
-        else:
-            loads, names = self.operands.element_loads("i")
-        if early:
-            loads, names = [], [f"at_hand.{name}" for name in names]
-        first = f"{EPILOGUE}computed"
-        lines, (result, *kept) = statements(self.expression, [first, *names], self.operands.number, self.half)
+    def _setter(self, width: int, early: bool) -> list[str]:
+        computed, *names = self.operands.names
+        value = f"{vector_of(self.dtype)}({'v' if width == 4 else f'{scalar_of(self.dtype)}(v)'})"
+        value = rounded(value, self.dtype, self.half)  # by hand: compilers may skip what lies between two conversions
+        loads = [] if early else self.operands.loads("i", width)
+        names = [f"at_hand.{name}" if early else name for name in names]
+        lines, (result, *kept) = statements(self.expression, [computed, *names], self.operands.number, self.half)
         if self.expression.dtype == "bfloat16":
             result = rounded(result, self.expression.dtype, self.half)
         bindings = [("out_0", RESULT), *kept_bindings(self.expression)]
@@ -83,16 +82,24 @@ class Epilogue:
             f"{name}[i] = {f'vec4<{alias}>({each})' if width == 4 else f'{alias}(({each}).x)'};"
             for (name, alias), each in zip(bindings, [result, *kept], strict=True)
         ]
-        body = [f"let {first} = {value};", *loads, *lines, *stores]
-        return [f"fn out_put(i: u32, v: {element}) {{", *body, "}"]
+        head = f"fn out_put(i: u32, v: {self._element(width)}) {{"
+        return [head, f"let {computed} = {value};", *loads, *lines, *stores, "}"]
+
+    def _getter(self, width: int) -> list[str]:
+        lines, results = statements(self.expression, self.operands.names, self.operands.number, self.half)
+        # Rounded by hand: compilers may skip what lies between two conversions.
+        value = rounded(results[0], self.expression.dtype, self.half)
+        element = self._element(width)
+        given = f"return {element}({value if width == 4 else f'({value}).x'});"
+        head = f"fn {self.binding.name}_at(i: u32) -> {element} {{"
+        return [head, *self.operands.loads("i", width), *lines, given, "}"]
+
+    def _element(self, width: int) -> str:
+        return f"vec4<{self.binding.element}>" if width == 4 else self.binding.element
 
 
-def with_params(text: str, more: Sequence[tuple[str, str]]) -> str:
-    """The text of a kernel whose Params have more fields, by name and type.
-
-    >>> with_params("struct Params { a: u32, }", [("b", "u32")])
-    'struct Params { a: u32,\\nb: u32,\\n}'
-    """
+def _with_params(text: str, more: Sequence[tuple[str, str]]) -> str:
+    """The text of a kernel whose Params have more fields, by name and type."""
     fields = "".join(f"{name}: {kind},\n" for name, kind in more)
     if not fields:
         return text
@@ -100,7 +107,7 @@ def with_params(text: str, more: Sequence[tuple[str, str]]) -> str:
     return text if found else f"struct Params {{\n{fields}}}\n{text}"
 
 
-def own_library(function: Sequence[str], prefix: str) -> str:
+def _own_library(function: Sequence[str], prefix: str) -> str:
     """A function and what it calls of the library, under names of its own: a kernel may have some that are alike."""
     text = "\n".join([needed(function), *function])
     return _library_word().sub(lambda match: f"{prefix}{match.group()}", text)
@@ -108,25 +115,34 @@ def own_library(function: Sequence[str], prefix: str) -> str:
 
 @lru_cache(maxsize=4096)
 def composed(kernel: Kernel, expression: Expression, operands: Operands, half: bool) -> Kernel:
-    """A composable kernel that stores an expression of what it computes.
+    """A composable kernel that stores an expression of what it computes, or, with the prefix of a prologue, loads one.
 
-    Bound behind its own are what the expression keeps, and then its further operands.
+    One that stores is bound as it was, and behind its own what the expression keeps and its further operands. One that
+    loads has the first operand in the place of what it loads, and others behind its own bindings.
 
-    Example: `composed(TILED, expression, Operands(("float32",), ("same",), prefix=EPILOGUE), half=True)`.
+    Example: `composed(TILED, expression, Operands(("float32",), ("held",), prefix=EPILOGUE), half=True)`.
     """
     out = kernel.bindings[0]
-    if not kernel.composable or out.name != "out" or not out.writes:
-        raise PlanError(f"kernel {kernel.name} takes no epilogue: it does not say that it is composable")
-    epilogue = Epilogue(expression, operands, half)
-    more = [Binding(name, True, alias, out.vector) for name, alias in kept_bindings(expression)]
-    more += [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
-    attributes: dict[str, Any] = {}
-    if _EARLY in kernel.constants and operands.dtypes and is_light(expression):
-        attributes["constants"] = {**kernel.constants, _EARLY: ("bool", "true")}
+    if operands.prefix == PROLOGUE:
+        loaded = next((binding for binding in kernel.bindings if binding.name == kernel.loads), None)
+        if loaded is None:
+            raise PlanError(f"kernel {kernel.name} takes no prologue: it does not say of what it is composable")
+        first, *more = [Binding(name, False, alias, loaded.vector) for name, alias in operands.bindings()]
+        bindings = [*(first if each is loaded else each for each in kernel.bindings), *more]
+        name, binding = f"{kernel.name} of {named(expression)}", loaded
+    else:
+        if not kernel.composable or out.name != "out" or not out.writes:
+            raise PlanError(f"kernel {kernel.name} takes no epilogue: it does not say that it is composable")
+        more = [Binding(name, True, alias, out.vector) for name, alias in kept_bindings(expression)]
+        more += [Binding(name, False, alias, out.vector) for name, alias in operands.bindings()]
+        bindings = [Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more]
+        name, binding = f"{kernel.name} + {named(expression)}", out
+    constants = dict(kernel.constants)
+    if operands.prefix == EPILOGUE and _EARLY in constants and operands.bindings() and is_light(expression):
+        constants[_EARLY] = ("bool", "true")
     return kernel.derived(
-        f"{kernel.name} + {named(expression)}", operands.fields(expression), live=kernel.but_pairs, epilogue=epilogue,
-        prologue=kernel.prologue, computed=out.element,
-        bindings=(Binding("out", True, RESULT, out.vector), *kernel.bindings[1:], *more), **attributes,
+        name, operands.fields(expression), live=kernel.but_pairs, constants=constants, bindings=tuple(bindings),
+        composed=(*kernel.composed, Composed(binding, expression, operands, half)),
     )  # fmt: skip
 
 
@@ -137,8 +153,8 @@ def gated(kernel: Kernel, expression: Expression) -> Kernel:
     Example: `gated(Kernel.load("q4/gemv", EPILOGUE="gated"), expression)`.
     """
     lines, (result,) = statements(expression, ["gate_first", "gate_second"], "gate_", half=True)
-    own = "\n".join([needed(lines), "fn gate_of(gate_first: vec4<f32>, gate_second: vec4<f32>) -> vec4<f32> {", *lines])
-    text = _library_word().sub(lambda match: f"library_{match.group()}", f"{own}\nreturn {result};\n}}")
+    head = "fn gate_of(gate_first: vec4<f32>, gate_second: vec4<f32>) -> vec4<f32> {"
+    text = _own_library([head, *lines, f"return {result};", "}"], "gate_")
     return kernel.derived(f"{kernel.name} + {named(expression)}", text=(*kernel.text, f"\n{text}\n"))
 
 

@@ -9,7 +9,7 @@ is a word of packed bytes and a part of a complex number, too. A kernel that dec
 `// subgroups up to 128 threads: why` says where it does not gain by it. One that says `// composable: why` stores each
 element of `out`, its first binding, once, and never reads it: see `composition.py`; `// composable with light
 expressions: why` should not get others, which would take registers from its loops. Of a tensor that is loaded, `//
-composable NAME: why` says the same: see `prologues.py`.
+composable NAME: why` says the same.
 """
 
 from __future__ import annotations
@@ -137,9 +137,7 @@ class Kernel:
 
     def __init__(self, file: str, choices: dict[str, str]) -> None:
         self.file, self._choices, self.variants = file, choices, {}
-        self.epilogue: Any = None  # of a composed kernel, which stores an expression of elements that are computed
-        self.computed = ""
-        self.prologue: Any = None  # of one that computes an expression where it loads
+        self.composed: tuple[Any, ...] = ()  # what is in the place of its stores or loads: `composition.py`
 
     if not TYPE_CHECKING:
 
@@ -153,6 +151,11 @@ class Kernel:
     def name(self) -> str:
         """Its file and what was chosen: `q4/gemv+gated`."""
         return "+".join([self.file, *self.others])
+
+    @property
+    def stores_composed(self) -> bool:
+        """Whether it stores an expression of what it computes."""
+        return any(each.binding.writes for each in self.composed)
 
     @property
     def param_bytes(self) -> int:

@@ -4,8 +4,7 @@ complex numbers lie in two vectors."""
 from __future__ import annotations
 
 from liveshape.graph.elements import is_complex, is_packed
-from liveshape.graph.expression import is_whole
-from liveshape.kernels.pointwise_text import vector_of
+from liveshape.kernels.pointwise_text import scalar_of, vector_of
 
 
 def array_of(dtype: str, alias: str) -> str:
@@ -30,21 +29,25 @@ def loaded(dtype: str, source: str, fours: str) -> str:
     return f"{vector_of(dtype)}({source}[{fours}])"
 
 
-def repeated(dtype: str, source: str, at: str) -> str:
-    """An element in all four places."""
+def one(dtype: str, source: str, at: str) -> str:
+    """An element; a complex one in all four places.
+
+    >>> one("bool", "x", "i"), one("int8", "x", "i")
+    ('i32(x[(i) >> 2u][(i) & 3u])', 'signed_byte(x[(i) >> 2u], (i) & 3u)')
+    """
     if is_complex(dtype):
         return f"complex_all({source}[({at}) >> 1u], {at})"
-    return f"{vector_of(dtype)}({loaded(dtype, source, f'({at}) >> 2u')}[({at}) & 3u])"
-
-
-def placed(dtype: str, name: str, lane: str, source: str, at: str) -> list[str]:
-    """The statements that put an element into a place of a variable."""
-    if is_complex(dtype):
-        return [f"{name}[{part}][{lane}] = complex_all({source}[({at}) >> 1u], {at})[{part}].x;" for part in (0, 1)]
+    word = f"{source}[({at}) >> 2u]"
     if is_packed(dtype):
-        return [f"{name}[{lane}] = {loaded(dtype, source, f'({at}) >> 2u')}[({at}) & 3u];"]
-    kind = "i32" if is_whole(dtype) else "f32"
-    return [f"{name}[{lane}] = {kind}({source}[({at}) >> 2u][({at}) & 3u]);"]
+        return f"signed_byte({word}, ({at}) & 3u)" if dtype == "int8" else f"unsigned_bytes({word})[({at}) & 3u]"
+    return f"{scalar_of(dtype)}({word}[({at}) & 3u])"
+
+
+def placed(dtype: str, name: str, lane: str, element: str) -> list[str]:
+    """The statements that put `one` element into a place of a variable."""
+    if is_complex(dtype):
+        return [f"{name}[{part}][{lane}] = {element}[{part}].x;" for part in (0, 1)]
+    return [f"{name}[{lane}] = {element};"]
 
 
 def stored(dtype: str, target: str, alias: str, fours: str, value: str, count: str) -> list[str]:

@@ -12,24 +12,24 @@ from liveshape.graph.expression import Expression
 from liveshape.kernels.function_library import needed
 from liveshape.kernels.kernel import Kernel
 from liveshape.kernels.pointwise_elements import array_of, loaded, stored
-from liveshape.kernels.pointwise_operands import Operands
+from liveshape.kernels.pointwise_operands import HELD, Operands
 from liveshape.kernels.pointwise_text import statements
 
 
 @lru_cache(maxsize=4096)
-def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_place: bool = False) -> Kernel:
+def pointwise_kernel(expression: Expression, operands: Operands, half: bool) -> Kernel:
     """The kernel that stores the results of an expression of its operands, four elements a thread.
 
-    Where it works `in_place`, its first operand is what `out` holds, and `operands` are the others.
+    An operand that is held is what the memory of the first result holds.
 
     Example: `pointwise_kernel(expression, Operands(("float32",), ("same",)), half=True)`.
     """
-    loads, names = operands.loads("i")
-    before = [f"let before = {loaded(expression.operands[0], 'out', 'i')};"] if in_place else []
-    lines, results = statements(expression, ["before", *names] if in_place else names, operands.number, half)
+    each_operand = zip(operands.names, operands.dtypes, operands.found, strict=True)
+    held = [f"let {name} = {loaded(dtype, 'out', 'i')};" for name, dtype, how in each_operand if how == HELD]
+    lines, results = statements(expression, operands.names, operands.number, half)
     outs = [("out", "TOut"), *kept_bindings(expression)]
     dtypes = [expression.dtype_of(place) for place in expression.results]
-    body = [*before, *loads, *lines]
+    body = [*held, *operands.loads("i"), *lines]
     for (name, alias), dtype, result in zip(outs, dtypes, results, strict=True):
         body += stored(dtype, name, alias, "i", result, "params.count")
     bindings = [("read_write", name, array_of(dtype, alias)) for (name, alias), dtype in zip(outs, dtypes, strict=True)]
@@ -41,7 +41,7 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
     plain = not any(is_packed(dtype) or is_complex(dtype) for dtype in dtypes)
     text = "\n".join(
         [
-            *(["// composable: each vector is stored once."] if plain and not in_place else []),
+            *(["// composable: each vector is stored once."] if plain and not held else []),
             "override WG: u32 = 64;",
             "struct Params {",
             *(f"    {name}: {kind}," for name, kind in operands.fields(expression)),
@@ -50,7 +50,12 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool, in_
             f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;",
             needed(body),
             operands.functions(),
-            _ENTRY.replace("BODY", "\n    ".join(body)),
+            "fn each(i: u32) {",
+            "if (i <= (params.count - 1u) / 4u) {",
+            *body,
+            "}",
+            "}",
+            "#include common/each_in_runs",
         ]
     )
     return Kernel.parse(f"pointwise/{named(expression)}", text)
@@ -77,30 +82,3 @@ def named(expression: Expression) -> str:
 
 
 _MAX_NAMED = 6
-_ENTRY = """
-override THREAD_RUN: u32 = 0; // as in common/each_in_runs.wgsl
-
-fn each(i: u32) {
-    BODY
-}
-
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let last = (params.count - 1u) / 4u;
-#if THREAD_RUN
-    let first = group_index(group, grid) * WG * THREAD_RUN + thread;
-    for (var i = first; i <= min(first + WG * (THREAD_RUN - 1u), last); i += WG) {
-        each(i);
-    }
-#else
-    let i = group_index(group, grid) * WG + thread;
-    if (i <= last) {
-        each(i);
-    }
-#endif
-}
-"""

@@ -3,21 +3,22 @@
 An operand is `same` where its elements lie as those of the result do, `scalar` where it is one element, and `strided`
 where strides find it by the coordinates of an element of the result; `repeated` is one of these that all neighbours in
 a row of the result have in common. Coordinates are those of at most MAX_DIMS
-dimensions, merged where all operands allow it. A `ramp` is no memory: it is the place itself that strides give. `apart`
-are results of whose strided operands four neighbours may not lie together, so that these are read one by one; with
-`starts` the first element is not that of the memory.
+dimensions, merged where all operands allow it. A `ramp` is no memory: it is the place itself that strides give. What is
+`held` is not loaded: the text has it already, as what a kernel computes, or as what is in the memory of the result.
+`apart` are results of whose strided operands four neighbours may not lie together, so that these are read one by one;
+with `starts` the first element is not that of the memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from liveshape.graph.elements import is_packed
-from liveshape.graph.expression import Expression, is_whole
-from liveshape.kernels.pointwise_elements import array_of, loaded, placed, repeated
-from liveshape.kernels.pointwise_text import number_fields, vector_of
+from liveshape.graph.elements import is_complex, is_packed
+from liveshape.graph.expression import Expression
+from liveshape.kernels.pointwise_elements import array_of, loaded, one, placed
+from liveshape.kernels.pointwise_text import number_fields, scalar_of, vector_of
 
-SAME, SCALAR, STRIDED, REPEATED, RAMP = "same", "scalar", "strided", "repeated", "ramp"
+SAME, SCALAR, STRIDED, REPEATED, RAMP, HELD = "same", "scalar", "strided", "repeated", "ramp", "held"
 MAX_DIMS = 8
 
 
@@ -36,32 +37,35 @@ class Operands:
     shared: tuple[int, ...] = ()  # of each that strides find, its column of strides; none: each has its own
 
     @property
-    def strided(self) -> tuple[int, ...]:
-        """The places of those that strides find."""
-        return tuple(place for place, how in enumerate(self.found) if how in (STRIDED, REPEATED, RAMP))
+    def columns(self) -> dict[int, int]:
+        """The column of strides of each that strides find, by its place."""
+        strided = [place for place, how in enumerate(self.found) if how in (STRIDED, REPEATED, RAMP)]
+        return dict(zip(strided, self.shared or range(len(strided)), strict=True))
 
     @property
-    def _placed(self) -> list[tuple[int, int]]:
-        """The column of strides of each that strides find, and its place."""
-        return list(zip(self.shared or range(len(self.strided)), self.strided, strict=True))
-
-    @property
-    def columns(self) -> int:
+    def _count(self) -> int:
         """How many columns of strides there are."""
-        return 1 + max((column for column, _ in self._placed), default=-1)
+        return 1 + max(self.columns.values(), default=-1)
 
     @property
     def words(self) -> int:
         """The vec4s of a dimension in Params: its size, and the strides of every column."""
-        return -(-(1 + self.columns) // 4)
+        return -(-(1 + self._count) // 4)
 
-    def bindings(self) -> list[tuple[str, str]]:
-        """Name and element alias of each binding."""
-        return [(f"{self.prefix}operand_{place}", self._alias(place)) for place in self._bound]
+    @property
+    def names(self) -> list[str]:
+        """What the elements of each are called."""
+        return [f"{self.prefix}x{place}" for place in range(len(self.dtypes))]
 
     @property
     def _bound(self) -> list[int]:
-        return [place for place, how in enumerate(self.found) if how != RAMP]
+        """The places of those that are in memory of their own."""
+        return [place for place, how in enumerate(self.found) if how not in (RAMP, HELD)]
+
+    def bindings(self) -> list[tuple[str, str]]:
+        """Name and element alias of each binding."""
+        kind = self.prefix.title().replace("_", "")
+        return [(self._source(place), f"T{kind}{place}") for place in self._bound]
 
     def arrays(self) -> list[tuple[str, str]]:
         """Name and type of each binding, for a text that takes four elements at a time."""
@@ -71,19 +75,23 @@ class Operands:
             for place, (name, alias) in pairs
         ]
 
-    def _alias(self, place: int) -> str:
-        return f"T{self.prefix.title().replace('_', '')}{place}"
+    def _source(self, place: int) -> str:
+        return f"{self.prefix}operand_{place}"
 
     def _is_alone(self, place: int) -> bool:
         """Whether an operand is bound as an array of scalars."""
         return self.found[place] == REPEATED and not is_packed(self.dtypes[place])
 
-    def _element(self, place: int, at: str) -> str:
-        """One element of an operand that is repeated."""
-        source, dtype = f"{self.prefix}operand_{place}", self.dtypes[place]
-        if is_packed(dtype):
-            return f"signed_byte({source}[{at} >> 2u], {at} & 3u)"
-        return f"{_scalar(dtype)}({source}[{at}])"
+    def _one(self, place: int, at: str, width: int = 4) -> str:
+        """An element of an operand, of the array that a text of this width binds; a complex one in all four places."""
+        source, dtype = self._source(place), self.dtypes[place]
+        alone = width == 1 or self._is_alone(place)
+        return f"{scalar_of(dtype)}({source}[{at}])" if alone else one(dtype, source, at)
+
+    def _repeated(self, place: int, at: str, width: int = 4) -> str:
+        """An element in all four places."""
+        element, dtype = self._one(place, at, width), self.dtypes[place]
+        return element if is_complex(dtype) else f"{vector_of(dtype)}({element})"
 
     @property
     def number(self) -> str:
@@ -94,103 +102,77 @@ class Operands:
         """Name and type of what an expression needs of Params: how many elements there are, numbers, and strides."""
         count = [(f"{self.prefix}count", "u32")] if self.apart or not self.prefix else []
         own = [*count, *number_fields(expression, self.number)]
-        if not self.strided:
+        if not self.columns:
             return own
         dims = [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]
         return [*own, *dims, *([(f"{self.prefix}starts", f"array<vec4<u32>, {self.words}>")] if self.starts else [])]
 
+    def _stride(self, column: int, axis: str = "") -> str:
+        """The stride of a column along a dimension, the first one or another, in Params."""
+        word, lane = divmod(column + 1, 4)
+        return f"params.{self.prefix}dims[{f'{axis} * {self.words}u + ' if axis else ''}{word}u][{lane}]"
+
     def functions(self) -> str:
         """The function that finds an element of every strided operand."""
-        if not self.strided:
+        if not self.columns:
             return ""
-        name, count, words = f"{self.prefix}offsets", self.columns, self.words
+        prefix, columns = self.prefix, range(self._count)
+        starts = [(column, *divmod(column + 1, 4)) for column in columns] if self.starts else []
         lines = [
-            f"fn {name}(element: u32) -> array<u32, {count}> {{",
+            f"fn {prefix}offsets(element: u32) -> array<u32, {self._count}> {{",
             "var rest = element;",
-            f"var found: array<u32, {count}>;",
-            *(self._from_starts() if self.starts else ()),
-            f"for (var axis = params.{self.prefix}rank; axis > 1u; axis--) {{",
-            f"let size = params.{self.prefix}dims[(axis - 1u) * {words}u].x;",
+            f"var found: array<u32, {self._count}>;",
+            *(f"found[{column}] = params.{prefix}starts[{word}][{lane}];" for column, word, lane in starts),
+            f"for (var axis = params.{prefix}rank; axis > 1u; axis--) {{",
+            f"let size = params.{prefix}dims[(axis - 1u) * {self.words}u].x;",
             "let place = rest % size;",
+            *(f"found[{column}] += place * {self._stride(column, '(axis - 1u)')};" for column in columns),
+            "rest = rest / size;",
+            "}",
+            *(f"found[{column}] += rest * {self._stride(column)};" for column in columns),
         ]
-        steps = [(position, divmod(position + 1, 4)) for position in range(count)]
-        for position, (word, lane) in steps:
-            lines.append(
-                f"found[{position}] += place * params.{self.prefix}dims[(axis - 1u) * {words}u + {word}u][{lane}];"
-            )
-        lines += ["rest = rest / size;", "}"]
-        for position, (word, lane) in steps:
-            lines.append(f"found[{position}] += rest * params.{self.prefix}dims[{word}][{lane}];")
         return "\n".join([*lines, "return found;", "}"])
 
-    def _from_starts(self) -> list[str]:
-        places = enumerate(divmod(position + 1, 4) for position in range(self.columns))
-        return [f"found[{position}] = params.{self.prefix}starts[{word}][{lane}];" for position, (word, lane) in places]
-
-    def loads(self, vector: str) -> tuple[list[str], list[str]]:
-        """The statements that load four neighbours of each operand, and the names of these; `vector` is their index."""
-        lines, names = [], []
-        for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
-            source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
-            names.append(name)
-            if how == SAME:
-                lines.append(f"let {name} = {loaded(dtype, source, vector)};")
+    def loads(self, index: str, width: int = 4) -> list[str]:
+        """The statements that load four neighbours of each operand from the vector of that index on, or, of a width of
+        one, the element there in all four places."""
+        found = zip(self.names, self.found, self.dtypes, strict=True)
+        lines = [f"let at = {self.prefix}offsets({index});"] if self.columns and width == 1 else []
+        for place, (name, how, dtype) in enumerate(found):
+            if how == HELD:
+                continue
+            if width == 1:
+                at = index if how == SAME else "0" if how == SCALAR else f"at[{self.columns[place]}]"
+                lines.append(f"let {name} = {self._repeated(place, at, width)};")
+            elif how == SAME:
+                lines.append(f"let {name} = {loaded(dtype, self._source(place), index)};")
             elif how == SCALAR:
-                lines.append(f"let {name} = {repeated(dtype, source, '0u')};")
+                lines.append(f"let {name} = {self._repeated(place, '0u')};")
             else:
                 lines.append(f"var {name}: {vector_of(dtype)};")
-        lines += self._strided_loads(vector) if self.strided else []
-        return lines, names
+        return [*lines, *(self._strided_loads(index) if self.columns and width == 4 else [])]
 
     def _strided_loads(self, vector: str) -> list[str]:
         prefix, lines = self.prefix, []
         if self.apart:  # beyond the last element nothing is looked up
             element = f"min(4u * {vector} + k, params.{prefix}count - 1u)"
             lines.append(f"for (var k = 0u; k < 4u; k++) {{ let at = {prefix}offsets({element});")
-            for position, place in self._placed:
-                name, source = f"{prefix}x{place}", f"{prefix}operand_{place}"
-                if self.found[place] == RAMP:
-                    lines.append(f"{name}[k] = i32(at[{position}]);")
-                elif self.found[place] == REPEATED:
-                    lines.append(f"{name}[k] = {self._element(place, f'at[{position}]')};")
-                else:
-                    lines += placed(self.dtypes[place], name, "k", source, f"at[{position}]")
+            for place, column in self.columns.items():
+                at, ramp = f"at[{column}]", self.found[place] == RAMP
+                element = f"i32({at})" if ramp else self._one(place, at)
+                lines += placed(self.dtypes[place], self.names[place], "k", element)
             return [*lines, "}"]
         lines.append(f"var at = {prefix}offsets(4u * {vector});")
-        last = f"params.{prefix}dims[(max(params.{prefix}rank, 1u) - 1u) * {self.words}u"
-        for position, place in self._placed:
-            word, lane = divmod(position + 1, 4)
-            dtype, name, source = self.dtypes[place], f"{prefix}x{place}", f"{prefix}operand_{place}"
+        for place, column in self.columns.items():
+            name, dtype, at = self.names[place], self.dtypes[place], f"at[{column}]"
+            stride = self._stride(column, f"(max(params.{prefix}rank, 1u) - 1u)")
             if self.found[place] == RAMP:
-                lines.append(
-                    f"{name} = vec4<i32>(at[{position}] + {last} + {word}u][{lane}] * vec4<u32>(0u, 1u, 2u, 3u));"
-                )
+                lines.append(f"{name} = vec4<i32>({at} + {stride} * vec4<u32>(0u, 1u, 2u, 3u));")
                 continue
-            if self.found[place] == REPEATED:
-                lines.append(f"{name} = {vector_of(dtype)}({self._element(place, f'at[{position}]')});")
-                continue
-            lines += [
-                f"if ({last} + {word}u][{lane}] == 1u) {{",
-                f"{name} = {loaded(dtype, source, f'at[{position}] >> 2u')};",
-                f"}} else {{ {name} = {repeated(dtype, source, f'at[{position}]')}; }}",
-            ]
+            every = self._repeated(place, at)
+            if self.found[place] == STRIDED:
+                four = loaded(dtype, self._source(place), f"{at} >> 2u")
+                lines.append(f"if ({stride} == 1u) {{ {name} = {four}; }} else {{ {name} = {every}; }}")
+            else:
+                lines.append(f"{name} = {every};")
         return lines
-
-    def _column(self, place: int) -> int:
-        return next(column for column, each in self._placed if each == place)
-
-    def element_loads(self, element: str) -> tuple[list[str], list[str]]:
-        """The statements that load one element of each operand, in all lanes of a vector, and the names of these."""
-        lines, names = [], []
-        if self.strided:
-            lines.append(f"var at = {self.prefix}offsets({element});")
-        for place, (dtype, how) in enumerate(zip(self.dtypes, self.found, strict=True)):
-            source, name = f"{self.prefix}operand_{place}", f"{self.prefix}x{place}"
-            index = {SAME: element, SCALAR: "0"}.get(how) or f"at[{self._column(place)}]"
-            lines.append(f"let {name} = vec4<{_scalar(dtype)}>({_scalar(dtype)}({source}[{index}]));")
-            names.append(name)
-        return lines, names
-
-
-def _scalar(dtype: str) -> str:
-    return "i32" if is_whole(dtype) else "f32"

@@ -36,6 +36,15 @@ def vector_of(dtype: str) -> str:
     return "mat2x4<f32>" if is_complex(dtype) else "vec4<i32>" if is_whole(dtype) else "vec4<f32>"
 
 
+def scalar_of(dtype: str) -> str:
+    """The WGSL type that a value of a dtype, which is not complex, is computed in.
+
+    >>> scalar_of("bool"), scalar_of("float16")
+    ('i32', 'f32')
+    """
+    return "i32" if is_whole(dtype) else "f32"
+
+
 def statements(expression: Expression, operands: Sequence[str], prefix: str, half: bool) -> tuple[list[str], list[str]]:
     """The statements that compute an expression, and the names of its results, of the types that `vector_of` says.
 

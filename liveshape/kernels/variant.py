@@ -74,28 +74,22 @@ class Variant:
         if self.subgroup:
             lines.append(f"const {SUBGROUP}: u32 = {self.subgroup}u;")
         text = resolve(self.kernel.text, constants | {SUBGROUP: self.subgroup})
-        if self.kernel.prologue is not None:  # before its epilogue, as its fields are in Params
-            loaded = self.kernel.prologue.loaded
-            lanes = width if loaded.vector == "V" else int(loaded.vector[3:] or 1)
-            text = self.kernel.prologue.applied(
-                text, f"vec4<{loaded.element}>" if lanes == 4 else loaded.element, lanes
-            )
+        for each in self.kernel.composed:  # in the order of their fields in Params
+            lanes = width if each.binding.vector == "V" else int(each.binding.vector[3:] or 1)
+            text = each.applied(text, lanes)
         declarations, slot = [], 0
         rounded = self.rounds or (False,) * len(self.segments)
         for binding, count, rounds in zip(self.kernel.bindings, self.segments, rounded, strict=True):
             access = "read_write" if binding.writes else "read"
             vector = (f"vec{width}" if width > 1 else "") if binding.vector == "V" else binding.vector
             element = f"{vector}<{binding.element}>" if vector else binding.element
-            composed = self.kernel.epilogue is not None and slot == 0
+            composed = slot == 0 and self.kernel.stores_composed
             by_function = count > 1 or rounds or composed
             names = [f"{binding.name}_{part}" for part in range(count)] if by_function else [binding.name]
             for name in names:
                 declarations.append(f"@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;")
                 slot += 1
-            if composed:
-                computed = f"{vector}<{self.kernel.computed}>" if vector else self.kernel.computed
-                text = self.kernel.epilogue.applied(text, computed, int(vector[3:]) if vector else 1)
-            elif by_function:
+            if by_function and not composed:
                 scalar = types.get(binding.element, binding.element)
                 per_segment = self.segment_bytes // (_SIZES[scalar] * (int(vector[3:]) if vector else 1))
                 declarations.append(
@@ -138,11 +132,9 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
     kernel = dispatch.kernel
     _check_names(dispatch)
     types: dict[str, str] = {}
-    if kernel.epilogue is not None and kernel.computed not in CONCRETE:
-        types[kernel.computed] = storage_type(kernel.epilogue.computed, limits.half)
-    if kernel.prologue is not None and kernel.prologue.loaded.element not in CONCRETE:
-        kind = storage_type(kernel.prologue.expression.dtype, limits.half)
-        if types.setdefault(kernel.prologue.loaded.element, kind) != kind:
+    for each in kernel.composed:
+        kind = storage_type(each.dtype, limits.half)
+        if each.binding.element not in CONCRETE and types.setdefault(each.binding.element, kind) != kind:
             raise UnsupportedError(f"kernel {kernel.name} stores {types} and loads {kind}; cast before export")
     for binding, tensor in zip(kernel.bindings, dispatch.tensors, strict=True):
         kind = storage_type(tensor.dtype, limits.half)
@@ -178,7 +170,7 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...],
     }
     bound = zip(kernel.bindings, dispatch.tensors, strict=True)
     rounds = tuple(
-        binding.writes and is_rounded(tensor.dtype) and kernel.epilogue is None  # which rounds what it stores
+        binding.writes and is_rounded(tensor.dtype) and not kernel.stores_composed  # which rounds what it stores
         for binding, tensor in bound
     )
     return Variant(

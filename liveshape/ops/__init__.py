@@ -19,7 +19,6 @@ from liveshape.ops import (
     indexing,
     int8,
     int8_convolution,
-    loaded,
     matmul,
     movement,
     normalization,

@@ -1,8 +1,9 @@
-"""An operator with an epilogue: an expression of its result is stored instead of it, or beside it.
+"""An operator with an expression in its epilogue, which is stored instead of its result, or beside it, or in its
+prologue, where one of its operands is computed as a kernel loads it.
 
-Which kernels an operator takes is its own affair: where one of these stores the result, its composition with the
-expression is dispatched instead. Where a route has a kernel that is not composable the result goes through memory, as
-without an epilogue.
+Which kernels an operator takes is its own affair: where one of these stores the result, or one alone reads the operand,
+its composition with the expression is dispatched instead. Where a route has a kernel that is not composable the result
+or the operand goes through memory, as without an expression.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from liveshape.graph.elements import stored_alike
 from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.composition import EPILOGUE, composed, is_light
+from liveshape.kernels.composition import EPILOGUE, PROLOGUE, composed, is_light
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.pointwise import Pointwise, evaluate, evaluate_in_place, laid_out, stores_halves
+from liveshape.ops.pointwise import Pointwise, evaluate, laid_out, stores_halves
 from liveshape.ops.registry import OPS, Tensors, op
 from liveshape.ops.shapes import broadcast_shapes
 
@@ -135,41 +136,59 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
     """out = the results of an expression of what an operator computes; `values` are what that reads, `operands` the
     others."""
     anchor, expression = composition.anchor, composition.expression
-    computed = LiveTensor(Tensor(f"{out[0].name} before its epilogue", anchor.dtype, anchor.max_shape), bytearray())
+    computed = _standing_in(f"{out[0].name} before its epilogue", anchor.dtype, anchor.max_shape)
     memory = next((each for each, place in zip(out, expression.results, strict=True) if place == 0), None)
     in_place = memory is None and composition.alike and stored_alike(anchor.dtype, out[0].dtype)
     if memory is None and not in_place:
         memory = yield Scratch(anchor.dtype, composition.max_shape)
     limits: Any = yield GetLimits()
     half = yield from stores_halves(expression)
-    dispatches = yield from collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
+    dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, values), computed))
     shape = viewed_shape(composition, values, computed)
     whole = broadcast_shapes(shape, *(tensor.shape for tensor in operands))
+    if composition.alike and whole != shape:
+        raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {whole} is stored")
     for result in out:
         result.shape = whole
     storing = [each for each in dispatches if computed in each.tensors]
-    made = Pointwise(expression, operands, numbers)
-    if whole == shape:
-        stored = [
-            _with_epilogue(each, made, computed, out, half, limits) if each in storing else each for each in dispatches
-        ]
-        if None not in stored:
-            yield from stored
-            return
-    if composition.alike and whole != shape:
-        raise ShapeError(f"what was proved of live sizes does not hold: {shape} is computed, {whole} is stored")
+    made = Pointwise(expression, (computed, *operands), numbers)
+    taken = {each: _composed(each, made, computed, out, half, limits) for each in storing if whole == shape}
+    if whole == shape and None not in taken.values():
+        yield from (taken.get(each, each) for each in dispatches)
+        return
     target = memory or out[0]
     target.shape = shape
-    for each in dispatches:
-        yield onto(each, computed, target) if each in storing else each
-    if memory is None:
-        yield from evaluate_in_place(made, *out)
-        return
+    yield from (_onto(each, computed, target) for each in dispatches)
     rest = replace(expression, kept=tuple(place for place in expression.kept if place != 0))
-    yield from evaluate(Pointwise(rest, (memory, *operands), numbers), *(each for each in out if each is not memory))
+    yield from evaluate(
+        made._replace(expression=rest, tensors=(target, *operands)), *(each for each in out if each is not memory)
+    )
 
 
-def collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
+@op("liveshape.loaded", epilogues=True)
+def load(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTensor) -> Steps:
+    """out = an operator of `values` and of an expression, whose operands broadcast together."""
+    anchor, dtype = composition.anchor, composition.expression.dtype
+    made = Pointwise(composition.expression, operands, numbers)
+    operand = _standing_in(f"{out.name} before its operator", dtype, composition.max_shape)
+    memory: Any = yield Scratch(dtype, composition.max_shape)
+    limits: Any = yield GetLimits()
+    operand.shape = broadcast_shapes(*(tensor.shape for tensor in operands))
+    dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, (*values, operand)), out))
+    reading = [each for each in dispatches if operand in each.tensors]
+    taken = _composed(reading[0], made, operand, (), limits.half, limits) if len(reading) == 1 else None
+    if reading and taken is None:
+        yield from evaluate(made, memory)
+    for each in dispatches:
+        yield _onto(each, operand, memory) if taken is None or each not in reading else taken
+
+
+def _standing_in(name: str, dtype: str, max_shape: Shape) -> LiveTensor:
+    """What an operator takes for a tensor, whose elements are nowhere in memory."""
+    return LiveTensor(Tensor(name, dtype, max_shape), bytearray())
+
+
+def _collected(steps: Steps) -> Generator[Any, Any, list[Dispatch]]:
     """The dispatches of an operator; what else it asks for is asked for."""
     found: list[Dispatch] = []
     reply: Any = None
@@ -199,31 +218,39 @@ def viewed_shape(composition: Composition, values: Any, computed: LiveTensor) ->
     return source.shape
 
 
-def _with_epilogue(
-    dispatch: Dispatch, made: Pointwise, computed: LiveTensor, out: Tensors, half: bool, limits: Limits
+def _composed(
+    dispatch: Dispatch, made: Pointwise, tensor: LiveTensor, outs: Tensors, half: bool, limits: Limits
 ) -> Dispatch | None:
-    """A dispatch that stores an expression of the result that it writes; None where its kernel does not."""
-    kernel, (_, *tensors) = dispatch.kernel, dispatch.tensors
-    binding = kernel.bindings[0]
-    width = dispatch.values.get("VEC", 1) if binding.vector == "V" else int(binding.vector[3:] or 1)
-    bindings = sum(tensor.bindings for tensor in (*tensors, *made.tensors)) + len(out)
-    composable = kernel.composable and (is_light(made.expression) or not kernel.wants_light)
-    if not composable or dispatch.tensors[0] is not computed or computed in tensors or width not in (1, 4):
+    """A dispatch with an expression in the place of a tensor: it stores the results in `outs`, or loads it if there are
+    none. None where its kernel does not."""
+    kernel, operands = dispatch.kernel, [each for each in made.tensors if each is not tensor]
+    slots = [place for place, each in enumerate(dispatch.tensors) if each is tensor]
+    if outs:
+        composable = kernel.composable and (is_light(made.expression) or not kernel.wants_light)
+        slot, bound = 0 if composable and slots == [0] else None, [outs[0], *dispatch.tensors[1:], *outs[1:], *operands]
+    else:
+        slot = next((place for place in slots if kernel.bindings[place].name == kernel.loads), None)
+        # What stands in the place of an absent tensor is any other of its dtype.
+        other = next((each for each in operands if each.dtype == tensor.dtype), None)
+        rest = [other if each is tensor else each for each in dispatch.tensors]
+        bound = [operands[0] if place == slot else each for place, each in enumerate(rest)] + operands[1:]
+    if slot is None or None in bound or sum(each.bindings for each in bound) > limits.max_bindings:
         return None
-    if any(each.bindings != 1 for each in out) or bindings > limits.max_bindings:
+    vector = kernel.bindings[slot].vector
+    width = dispatch.values.get("VEC", 1) if vector == "V" else int(vector[3:] or 1)
+    if width not in (1, 4) or any(each.bindings != 1 for each in outs or operands):
         return None
-    found, values = laid_out(made, out[0].shape, EPILOGUE)
-    kernel = composed(kernel, made.expression, found, half)
-    return like(dispatch, kernel, (out[0], *tensors, *out[1:], *made.tensors), dispatch.values | values)
+    found, values = laid_out(made, (outs or (tensor,))[0].shape, EPILOGUE if outs else PROLOGUE, held=tensor)
+    return _like(dispatch, composed(kernel, made.expression, found, half), tuple(bound), dispatch.values | values)
 
 
-def onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
+def _onto(dispatch: Dispatch, computed: LiveTensor, memory: LiveTensor) -> Dispatch:
     """A dispatch that writes its result to other memory."""
     tensors = tuple([memory if tensor is computed else tensor for tensor in dispatch.tensors])
-    return like(dispatch, dispatch.kernel, tensors, dispatch.values)
+    return _like(dispatch, dispatch.kernel, tensors, dispatch.values)
 
 
-def like(dispatch: Dispatch, kernel: Kernel, tensors: Tensors, values: dict[str, Any]) -> Dispatch:
+def _like(dispatch: Dispatch, kernel: Kernel, tensors: Tensors, values: dict[str, Any]) -> Dispatch:
     """A dispatch of the same grid."""
     return Dispatch(
         kernel, tensors, values, dispatch.groups, dispatch.threads, dispatch.cooperative_units, dispatch.turns

@@ -18,7 +18,7 @@ from liveshape.graph.elements import by_itself, is_complex, prod
 from liveshape.graph.expression import EXACT, Applied, Expression, is_whole
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.pointwise_kernel import pointwise_kernel
-from liveshape.kernels.pointwise_operands import RAMP, REPEATED, SAME, SCALAR, STRIDED, Operands
+from liveshape.kernels.pointwise_operands import HELD, RAMP, REPEATED, SAME, SCALAR, STRIDED, Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
 from liveshape.kernels.pointwise_text import hidden
 from liveshape.kernels.requests import GetLimits
@@ -241,25 +241,19 @@ def apply(function: str, *arguments: Any, out: LiveTensor, shape: Shape | None =
 
 
 def evaluate(made: Pointwise, *outs: LiveTensor, shape: Shape | None = None) -> Steps:
-    """outs = the results of an expression of operands that broadcast together, of that shape or of another one."""
+    """outs = the results of an expression of operands that broadcast together, of that shape or of another one.
+
+    An operand that is the first result is what its memory holds before.
+    """
     over = broadcast_shapes(*(tensor.shape for tensor in made.tensors)) if made.tensors else shape or ()
     for out in outs:
         out.shape = over if shape is None else shape
     half = yield from stores_halves(made.expression)
-    operands, values = laid_out(made, over)
+    operands, values = laid_out(made, over, held=outs[0])
     kernel = pointwise_kernel(made.expression, operands, half)
-    bound = [each.tensor if isinstance(each, Viewed) else each for each in made.tensors if not isinstance(each, Ramp)]
+    in_memory = (each for each in made.tensors if not isinstance(each, Ramp) and each is not outs[0])
+    bound = [each.tensor if isinstance(each, Viewed) else each for each in in_memory]
     yield kernel(*outs, *bound, **values, threads=ceil_div(values["count"], 4))
-
-
-def evaluate_in_place(made: Pointwise, out: LiveTensor, *kept: LiveTensor) -> Steps:
-    """out = an expression of what it holds, the first operand, and of other tensors that broadcast to its shape."""
-    for each in kept:
-        each.shape = out.shape
-    half = yield from stores_halves(made.expression)
-    operands, values = laid_out(made, out.shape)
-    kernel = pointwise_kernel(made.expression, operands, half, in_place=True)
-    yield kernel(out, *kept, *made.tensors, **values, threads=ceil_div(out.numel, 4))
 
 
 def stores_halves(expression: Expression) -> Any:
@@ -269,56 +263,50 @@ def stores_halves(expression: Expression) -> Any:
     return (yield GetLimits()).half
 
 
-def laid_out(made: Pointwise, shape: Shape, prefix: str = "") -> tuple[Operands, dict[str, Any]]:
-    """How the tensors of an expression are found, which are its last operands, and the params that it has."""
-    expression = made.expression
-    found, values = layout(
-        expression.operands[-len(made.tensors) :] if made.tensors else (), made.tensors, shape, prefix
-    )
-    if found.apart or not prefix:
-        values[f"{prefix}count"] = prod(shape)
-    if hidden(expression):
-        values[f"{found.number}zero"] = 0
-    for place, (kind, number) in enumerate(zip(expression.numbers, made.numbers, strict=True)):
-        values[f"{found.number}{place}"] = int_of(number) if is_whole(kind) else float_of(number)
-    return found, values
+def laid_out(made: Pointwise, shape: Shape, prefix: str = "", held: Any = None) -> tuple[Operands, dict[str, Any]]:
+    """How tensors, views and ramps are found that broadcast to a shape, and the params of their expression.
 
+    One of them may be `held` by the text.
 
-def layout(
-    dtypes: tuple[str, ...], tensors: tuple[Any, ...], shape: Shape, prefix: str = ""
-) -> tuple[Operands, dict[str, Any]]:
-    """How tensors, views and ramps are found that broadcast to a shape, and the params that say so.
-
-    >>> layout(("float32",), (), ())[1]
-    {}
-    >>> layout(("int32",), (Ramp((2, 3), (-1, 1)),), (2, 3))[1]["dims"]
+    >>> build = Build("int32")
+    >>> build.call("neg", Ramp((2, 3), (-1, 1)))
+    Term(kind='call', place=0)
+    >>> laid_out(build.made(), (2, 3))[1]["dims"]
     (2, 4294967295, 0, 0, 3, 1, 0, 0)
     """
-    found = [_how(tensor, shape) for tensor in tensors]
+    operands, values = _layout(made, shape, prefix, held)
+    if operands.apart or not prefix:
+        values[f"{prefix}count"] = prod(shape)
+    if hidden(made.expression):
+        values[f"{operands.number}zero"] = 0
+    for place, (kind, number) in enumerate(zip(made.expression.numbers, made.numbers, strict=True)):
+        values[f"{operands.number}{place}"] = int_of(number) if is_whole(kind) else float_of(number)
+    return operands, values
+
+
+def _layout(made: Pointwise, shape: Shape, prefix: str, held: Any) -> tuple[Operands, dict[str, Any]]:
+    dtypes, tensors = made.expression.operands, made.tensors
+    found = [HELD if tensor is held else _how(tensor, shape) for tensor in tensors]
     strided = [tensor for tensor, how in zip(tensors, found, strict=True) if how in (STRIDED, RAMP)]
     if not strided:
         return Operands(dtypes, tuple(found), prefix=prefix), {}
     # Views that lie alike share a column: what is known of a channel or a row is found once.
     kinds = [each[1:] if isinstance(each, Viewed) else each for each in strided]
-    shared = [kinds.index(kind) if isinstance(kind, tuple) else place for place, kind in enumerate(kinds)]
-    unique = [strided[place] for place in sorted(set(shared))]
+    first = [kinds.index(kind) for kind in kinds]
+    columns = tuple([sorted(set(first)).index(place) for place in first])
+    unique = [strided[place] for place in sorted(set(first))]
     sizes, strides = merge_dims(shape, *(broadcast_strides(each.shape, shape, _strides(each)) for each in unique))
     starts = tuple([_start(each) for each in unique])
     apart = len(sizes) > 1 and sizes[-1] % 4 != 0
-    columns = tuple([sorted(set(shared)).index(place) for place in shared])
     for each, column in zip(strided, columns, strict=True):
         if isinstance(each, Viewed):
             apart = apart or not _in_vectors(strides[column], starts[column])
             if strides[column][-1:] == (0,) and (by_itself(each.dtype) or each.dtype == "int8"):
                 found[tensors.index(each)] = REPEATED
-    own = len(unique) == len(strided)
-    operands = Operands(
-        dtypes, tuple(found), apart, prefix, any(start != 0 for start in starts), () if own else columns
-    )
+    shared = () if len(unique) == len(strided) else columns
+    operands = Operands(dtypes, tuple(found), apart, prefix, any(start != 0 for start in starts), shared)
     gap = (0,) * (4 * operands.words - 1 - len(unique))
-    dims = tuple(
-        [number for axis, size in enumerate(sizes) for number in (size, *(row[axis] for row in strides), *gap)]
-    )
+    dims = tuple([each for axis, size in enumerate(sizes) for each in (size, *(row[axis] for row in strides), *gap)])
     values: dict[str, Any] = {f"{prefix}rank": len(sizes), f"{prefix}dims": dims}
     return operands, values | ({f"{prefix}starts": (0, *starts, *gap)} if operands.starts else {})
 

@@ -108,4 +108,4 @@ def test_an_epilogue_rounds_what_is_computed_in_halves() -> None:
     texts = [variant.source for route in plan.routes for variant, _ in route.dispatched]
     assert texts
     for text in texts:
-        assert "let epilogue_computed = library_half_rounded(vec4<f32>(f32(v)));" in text
+        assert "let epilogue_x0 = epilogue_half_rounded(vec4<f32>(f32(v)));" in text

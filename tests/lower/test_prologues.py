@@ -11,9 +11,8 @@ import pytest
 from liveshape.device.backends import open_device
 from liveshape.graph.expression import Applied, Expression
 from liveshape.kernels import Kernel
-from liveshape.kernels.composition import EPILOGUE, composed
+from liveshape.kernels.composition import EPILOGUE, PROLOGUE, composed
 from liveshape.kernels.pointwise_operands import Operands
-from liveshape.kernels.prologues import PROLOGUE, loading
 from tests.lower.test_second_results import MAX, compared
 from tests.support.chains import Chain
 
@@ -171,7 +170,7 @@ def test_both_ends_of_a_kernel_have_params_of_their_own() -> None:
     calls = (Applied("mul", (0, 1), "float32"),)
     expression = Expression(("float32",), ("float32",), calls)
     kernel = Kernel.load("reduction/softmax")
-    loaded = loading(kernel, expression, Operands(("float32",), ("same",), prefix=PROLOGUE), half=True)
-    both = composed(loaded, expression, Operands((), (), prefix=EPILOGUE), half=True)
+    loads = composed(kernel, expression, Operands(("float32",), ("same",), prefix=PROLOGUE), half=True)
+    both = composed(loads, expression, Operands(("float32",), ("held",), prefix=EPILOGUE), half=True)
     assert [*both.fields][-2:] == ["prologue_number_0", "epilogue_number_0"]
     assert [binding.name for binding in both.bindings] == ["out", "prologue_operand_0"]

@@ -15,15 +15,15 @@ from unittest import mock
 from liveshape.graph import Graph, Limits
 from liveshape.graph.elements import is_complex
 from liveshape.graph.expression import Expression, is_whole
-from liveshape.kernels import composition, pointwise_kernel, pointwise_text, prologues
-from liveshape.kernels.composition import Epilogue
+from liveshape.kernels import composition, pointwise_kernel, pointwise_text
+from liveshape.kernels.composition import Composed
 from liveshape.lower import fusion, q4_patterns
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion
 from liveshape.ops import pointwise
 
 ANYWAY = -1  # no call: what a kernel computes before an expression, or reads behind one, is hidden by its zero
-CACHED: tuple[Any, ...] = (pointwise_kernel.pointwise_kernel, composition.composed, prologues.loading)
+CACHED: tuple[Any, ...] = (pointwise_kernel.pointwise_kernel, composition.composed)
 EXACT = ("copy", "to_bool", "neg", "abs")  # round nothing, and what they are of is hidden
 _FLOATS = ("float32", "float16", "bfloat16")
 
@@ -41,14 +41,14 @@ def every_result(expression: Expression) -> frozenset[int]:
     return found | {ANYWAY} if computed else found
 
 
-_setter = Epilogue._setter
+_setter = Composed._setter
 
 
-def _hiding_setter(self: Epilogue, *how: Any) -> list[str]:
+def _hiding_setter(self: Composed, *how: Any) -> list[str]:
     lines = _setter(self, *how)
-    head = f"let {composition.EPILOGUE}computed = "
+    head = f"let {composition.EPILOGUE}x0 = "
     assert lines[1].startswith(head)
-    if self.computed in _FLOATS and every_result(self.expression):
+    if self.dtype in _FLOATS and every_result(self.expression):
         lines[1] = f"{head}hidden_from_algebra({lines[1][len(head) : -1]}, params.{composition.EPILOGUE}number_zero);"
     return lines
 
@@ -66,7 +66,7 @@ def nothing_contracted() -> Iterator[None]:
     with ExitStack() as patches:
         for module in (pointwise_text, pointwise, q4_patterns):  # gates have no params: they are not composed
             patches.enter_context(mock.patch.object(module, "hidden", every_result))
-        patches.enter_context(mock.patch.object(Epilogue, "_setter", _hiding_setter))
+        patches.enter_context(mock.patch.object(Composed, "_setter", _hiding_setter))
         patches.enter_context(mock.patch.object(fusion, "applied", _applied_in_order))
         _forget()
         yield
