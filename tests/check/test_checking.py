@@ -131,7 +131,7 @@ def test_a_broken_epilogue_is_named_with_the_nodes_inside_and_replayed(
 ) -> None:
     """The expression of a fused node is generated text as any other; the case of one goes to a file and back."""
     graph, calls = curves()
-    broken("matmul/lane_tiles + gelu", "1.0 + library_hyperbolic", "1.5 + library_hyperbolic")
+    broken("matmul/lane_tiles + gelu", "1.0 + epilogue_hyperbolic", "1.5 + epilogue_hyperbolic")
     device = open_device()
     device._pipelines.clear()
     check = Check(graph, device, device.limits)
