@@ -7,6 +7,7 @@ element of it. An expression that an epilogue may store is no prologue, since th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from liveshape.graph.traits import Product
 from liveshape.kernels.roofline import Cost
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion_costs import FusionCosts
-from liveshape.lower.pattern import Replacement, fit, with_nodes
+from liveshape.lower.pattern import Replacement, fit, with_replacements
 from liveshape.lower.pattern_operators import COMPOSED, LOADED, POINTWISE_RESULTS
 from liveshape.lower.pointwise_fusion import (
     MAX_RESULTS,
@@ -32,49 +33,59 @@ from liveshape.ops.composed import Anchor, Composition, Loading, Place, anchored
 from liveshape.ops.pointwise import Pointwise, with_operands
 
 
+class _Epilogue(Replacement):
+    """A node that multiplies and gathers as what computes its operand does: the ids of the caller are checked."""
+
+    def node(self) -> Node:
+        made, anchor = super().node(), self.nodes[0]
+        if anchor.traits.product is not None:
+            made = replace(made, traits=replace(made.traits, product=Product(anchored_operations)))
+        if anchor.gathers is None:
+            return made
+        ids, table = ((1, made.args[0].anchor.arguments[path[0]].index) for path in anchor.gathers)
+        return replace(made, gathers=(ids, table))
+
+
 def with_prologues(graph: Graph, limits: Limits) -> Graph:
     """The same program with expressions in the loads of what reads them.
 
     Example: `with_prologues(graph, device.limits)`.
     """
     uses, costs = DefUse(graph), FusionCosts(limits)
-    replaced: dict[Node, Node] = {}
-    gone: set[Node] = set()
+    found: list[Replacement] = []
     for node in graph.nodes:
         value = node.named[node.traits.loads] if node.traits.loads else None
         producer = uses.producer.get(value) if isinstance(value, Tensor) else None
         own = None if producer is None or is_free(producer) else fused_of(producer)
         if own is not None and own.outs == (value,) and node.args.count(value) == 1:
-            found = _prologue(node, own, uses, costs)
-            if found is not None:
-                replaced[node] = found.node()
-                gone.update(found.nodes)
-    return costs.noted_on(with_nodes(graph, replaced, gone))
+            found += _prologue(node, own, uses, costs)
+    return costs.noted_on(with_replacements(graph, found))
 
 
-def _prologue(node: Node, own: Fused, uses: DefUse, costs: FusionCosts) -> Replacement | None:
-    """A node that loads an expression, where nobody else reads its result; None where it may not."""
+def _prologue(node: Node, own: Fused, uses: DefUse, costs: FusionCosts) -> Sequence[Replacement]:
+    """A node that loads an expression, where nobody else reads its result; nothing where it may not."""
     made, (producer,), (value,), out = own.made, own.nodes, own.outs, node.args[-1]
     between = (producer, node)
-    if not made.tensors or not is_private(uses, value, (node,)):
-        return None
-    if any(is_epilogue_of(uses, each, producer) for each in made.tensors):
-        return None
-    if not uses.may_move(between, *made.tensors, *made.numbers) or not isinstance(out, Tensor):
-        return None
-    if not all(by_itself(each.dtype) for each in (*made.tensors, value)):
-        return None
-    if out in made.tensors or not fit((*made.tensors, out), costs.limits):
-        return None
+    if (
+        not made.tensors
+        or not is_private(uses, value, (node,))
+        or any(is_epilogue_of(uses, each, producer) for each in made.tensors)
+        or not uses.may_move(between, *made.tensors, *made.numbers)
+        or not isinstance(out, Tensor)
+        or not all(by_itself(each.dtype) for each in (*made.tensors, value))
+        or out in made.tensors
+        or not fit((*made.tensors, out), costs.limits)
+    ):
+        return ()
     apart = (costs.evaluated(made, (value,)), Cost(costs.nbytes(value), costs.nbytes(out)))
     together = costs.evaluated(made, (value,), node.traits.load_times, stored=False) + Cost(written=costs.nbytes(out))
     if not costs.pays("prologue", between, apart, (together,)):
-        return None
+        return ()
     values: list[Any] = []
     placed = list(with_places(tuple(None if each is value else each for each in node.args[:-1]), values))
     placed[node.args.index(value)] = Place(len(values))
     loading = Loading(Anchor(node.name, tuple(placed), out.dtype, out.max_shape), made.expression, value.max_shape)
-    return Replacement(node, LOADED, between, (loading, tuple(values), made.tensors, made.numbers, out))
+    return [Replacement(node, LOADED, between, (loading, tuple(values), made.tensors, made.numbers, out))]
 
 
 def with_epilogues(graph: Graph, limits: Limits) -> Graph:
@@ -83,24 +94,22 @@ def with_epilogues(graph: Graph, limits: Limits) -> Graph:
     Example: `with_epilogues(graph, device.limits)`.
     """
     uses, costs = DefUse(graph), FusionCosts(limits)
-    replaced: dict[Node, Node] = {}
+    taken: list[Replacement] = []
     gone: set[Node] = set()
     for node in graph.nodes:
         several = node.name == POINTWISE_RESULTS
         own = Fused(Pointwise(*node.args[:3]), (node,), node.args[-1]) if several else fused_of(node)
         if own is None or is_free(node):
             continue
-        computed_last = sorted(
-            own.made.tensors, key=lambda each: -uses.producer[each].index if each in uses.producer else 1
-        )
-        for operand in computed_last:
+        producers = {each: uses.producer[each].index for each in own.made.tensors if each in uses.producer}
+        for operand in sorted(own.made.tensors, key=lambda each: -producers.get(each, -1)):
             ways = (_epilogue(own, operand, uses, costs, beside=beside) for beside in (False, True))
             found = next((way for way in ways if way is not None), None)
             if found is not None and gone.isdisjoint(found.nodes) and _pays(found, own, operand, costs):
-                replaced[found.place] = _like(found.node(), found.nodes[0])
+                taken.append(found)
                 gone.update(found.nodes)
                 break
-    return costs.noted_on(with_nodes(graph, replaced, gone))
+    return costs.noted_on(with_replacements(graph, taken))
 
 
 def _epilogue(own: Fused, operand: Tensor, uses: DefUse, costs: FusionCosts, *, beside: bool) -> Replacement | None:
@@ -143,7 +152,7 @@ def _epilogue(own: Fused, operand: Tensor, uses: DefUse, costs: FusionCosts, *, 
     if beside:
         expression = replace(expression, kept=(*expression.kept, 0))
     args = (Composition(anchor, tuple(viewed), expression, alike), tuple(values), others, made.numbers, stored)
-    return Replacement(producer if beside else node, COMPOSED, between, args)
+    return _Epilogue(producer if beside else node, COMPOSED, between, args)
 
 
 def _pays(found: Replacement, own: Fused, operand: Tensor, costs: FusionCosts) -> bool:
@@ -153,13 +162,3 @@ def _pays(found: Replacement, own: Fused, operand: Tensor, costs: FusionCosts) -
     together = Cost(costs.nbytes(*others), costs.nbytes(*own.outs, operand if kept else None), alone.operations)
     fusion = "epilogue beside its operand" if kept else "epilogue"
     return costs.pays(fusion, found.nodes, (Cost(written=costs.nbytes(operand)), alone), (together,))
-
-
-def _like(made: Node, anchor: Node) -> Node:
-    """A node that multiplies and gathers as its anchor does: the ids of the caller are checked."""
-    if anchor.traits.product is not None:
-        made = replace(made, traits=replace(made.traits, product=Product(anchored_operations)))
-    if anchor.gathers is None:
-        return made
-    ids, table = ((1, made.args[0].anchor.arguments[path[0]].index) for path in anchor.gathers)
-    return replace(made, gathers=(ids, table))

@@ -16,7 +16,7 @@ from liveshape.lower.attention_patterns import ATTENTIONS
 from liveshape.lower.convolution_patterns import FOLDED_NORMS
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.layout_patterns import LAYOUTS
-from liveshape.lower.pattern import Fusion, Replacement, exact, fit, with_nodes
+from liveshape.lower.pattern import Fusion, Replacement, exact, fit, with_replacements
 from liveshape.lower.pattern_operators import (
     ADD,
     ADD_RMS_NORM,
@@ -37,7 +37,6 @@ from liveshape.lower.pattern_operators import (
 from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import gated_layers, qkv_layers, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.result_patterns import FIRST_RESULTS
-from liveshape.lower.rewriting import without_orphans
 from liveshape.lower.row_orders import ROW_ORDERS
 from liveshape.lower.sibling_products import SIBLINGS
 from liveshape.lower.split_products import with_products_apart
@@ -66,22 +65,15 @@ def applied(fusion: Fusion, uses: DefUse, limits: Limits) -> Graph:
     anchors = [node for node in graph.nodes if node.name in fusion.anchors]
     if not anchors:
         return graph
-    replaced: dict[Node, Node] = {}
+    found: list[Replacement] = []
     gone: set[Node] = set()
-    made: list[Tensor] = []
-    absorbs = False
     for node in anchors:
-        found = fusion.match(uses, node, limits)
-        touched = {each for replacement in found for each in replacement.nodes}
-        if not touched or not touched.isdisjoint(gone) or not uses.in_basic_block([*touched]):
-            continue
-        gone |= touched
-        for each in found:
-            replaced[each.place] = each.node()
-            made += each.made
-            absorbs = absorbs or bool(each.absorbed)
-    changed = with_nodes(graph, replaced, gone, made)
-    return without_orphans(changed, gone) if absorbs else changed
+        matched = fusion.match(uses, node, limits)
+        touched = {each for replacement in matched for each in replacement.nodes}
+        if touched and touched.isdisjoint(gone) and uses.in_basic_block([*touched]):
+            gone |= touched
+            found += matched
+    return with_replacements(graph, found)
 
 
 def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:

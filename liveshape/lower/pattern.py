@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.graph.sources import united
 from liveshape.lower.def_use import DefUse
-from liveshape.lower.rewriting import rewritten
+from liveshape.lower.rewriting import rewritten, without_orphans
 from liveshape.ops import OPS
 
 
@@ -37,12 +37,12 @@ class Replacement:
         return bound
 
 
-def with_nodes(
-    graph: Graph, replaced: Mapping[Node, Node], gone: Collection[Node], made: Sequence[Tensor] = ()
-) -> Graph:
-    """A graph with other nodes in the places of some, without those that are gone, and with tensors that were made."""
-    rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
-    return rewritten(graph, rows, made) if replaced else graph
+def with_replacements(graph: Graph, found: Sequence[Replacement]) -> Graph:
+    """A graph with other nodes in the places of some."""
+    nodes, gone = {each.place: each.node() for each in found}, {node for each in found for node in each.nodes}
+    rows = [(node.index, nodes.get(node, node)) for node in graph.nodes if node in nodes or node not in gone]
+    changed = rewritten(graph, rows, [tensor for each in found for tensor in each.made]) if found else graph
+    return without_orphans(changed, gone) if any(each.absorbed for each in found) else changed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from liveshape.graph.elements import stored_alike
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion_costs import FusionCosts
 from liveshape.lower.live_sizes import ONE, Sizes
-from liveshape.lower.pattern import Replacement, fit, with_nodes
+from liveshape.lower.pattern import Replacement, fit, with_replacements
 from liveshape.lower.pattern_operators import POINTWISE, POINTWISE_RESULTS
 from liveshape.ops.pointwise import Build, Pointwise, built
 
@@ -172,18 +172,12 @@ def _joint(fusion: str, inner: Fused, outer: Fused, outs: tuple[Tensor, ...], co
 
 def _with_fused(graph: Graph, rows: Iterable[tuple[Node, str, Fused, Any]], costs: FusionCosts) -> Graph:
     """The graph with what is made of several nodes: at which place, by which operator, and its output."""
-    made = [
-        Replacement(place, operator, in_order(fused.nodes), (*fused.made, out))
+    found = [
+        Replacement(place, operator, tuple(sorted(fused.nodes, key=lambda node: node.index)), (*fused.made, out))
         for place, operator, fused, out in rows
         if len(fused.nodes) > 1
     ]
-    gone = {node for each in made for node in each.nodes}
-    return costs.noted_on(with_nodes(graph, {each.place: each.node() for each in made}, gone))
-
-
-def in_order(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Nodes as the program has them."""
-    return tuple(sorted(nodes, key=lambda node: node.index))
+    return costs.noted_on(with_replacements(graph, found))
 
 
 def is_epilogue_of(uses: DefUse, value: Tensor, node: Node) -> bool:

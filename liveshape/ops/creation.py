@@ -11,10 +11,10 @@ from liveshape.graph import Shape, SymInt
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import conversion
-from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, apply, evaluate, pointwise
+from liveshape.ops.pointwise import Build, Term, Viewed, apply, evaluate, pointwise
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.shapes import ceil_div, strides_of
+from liveshape.ops.shapes import ceil_div
 
 
 def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iterator[Any]:
@@ -23,7 +23,7 @@ def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iter
     if step == 0:
         filled(e, first)
     else:
-        e.call("add_scaled", first, Ramp(shape, strides_of(shape)), step)
+        e.call("add_scaled", first, Viewed(None, shape), step)
     yield from evaluate(e.made(), out, shape=shape)
 
 

@@ -17,7 +17,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_pairs, copy_values
-from liveshape.ops.pointwise import Build, Ramp, Viewed, apply, evaluate
+from liveshape.ops.pointwise import Build, Viewed, apply, evaluate
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.shapes import axis_of, strides_of
@@ -69,7 +69,7 @@ class _Memory:
 
 def _twiddle(out: LiveTensor, length: int, clockwise: bool) -> Iterator[Any]:
     """Element k becomes exp(-2 pi i k / length), or its conjugate: by the shorter way, where an angle is more exact."""
-    e, k = Build(out.dtype), Ramp((length,), (1,))
+    e, k = Build(out.dtype), Viewed(None, (length,))
     beyond = e.call("gt", k, length // 2, dtype="bool")
     steps = e.call("where", beyond, e.call("sub", k, length, dtype="int32"), k, dtype="int32")
     turn = e.call("mul", steps, -math.tau if clockwise else math.tau, dtype="float32")

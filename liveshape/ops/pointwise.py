@@ -8,7 +8,6 @@ def leaky_relu(e: Build, x: LiveTensor, slope: float) -> Term:
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,26 +38,20 @@ class Pointwise(NamedTuple):
 
 
 class Viewed(NamedTuple):
-    """A tensor as an operand of another shape, whose elements lie along these strides, or in order, from `start` on."""
+    """A tensor as an operand of another shape, whose elements lie along these strides, or in order, from `start` on.
 
-    tensor: LiveTensor
+    Without a tensor it is these places themselves: whole numbers that rise along each dimension by its stride.
+    """
+
+    tensor: LiveTensor | None
     shape: Shape
     strides: Shape | None = None
     start: int = 0
 
     @property
     def dtype(self) -> str:
-        """That of the tensor."""
-        return self.tensor.dtype
-
-
-class Ramp(NamedTuple):
-    """Whole numbers as an operand: they rise along each dimension by its stride, and lie nowhere."""
-
-    shape: Shape
-    strides: Shape
-    start: int = 0
-    dtype: str = "int32"
+        """That of the elements."""
+        return "int32" if self.tensor is None else self.tensor.dtype
 
 
 class Term(NamedTuple):
@@ -167,12 +160,9 @@ def pointwise(
     """
 
     def register(define: Define) -> Define:
-        hints = typing.get_type_hints(define)
-        parameters = inspect.signature(define).parameters.values()
-        own = {
-            each.name: hints[each.name] for each in parameters if each.name != "e" and each.kind != each.VAR_POSITIONAL
-        }
-        taken = own | dict(given or {})
+        declared = [*inspect.signature(define, eval_str=True).parameters.values()][1:]
+        taken = {each.name: each.annotation for each in declared if each.kind != each.VAR_POSITIONAL}
+        taken |= dict(given or {})
 
         def run(*arguments: Any) -> Steps:
             *inputs, out = arguments
@@ -197,14 +187,16 @@ def pointwise(
 ONE = {"x": LiveTensor}
 
 
-def direct(function: str, *names: str, given: Mapping[str, Any] = ONE, **traits: Any) -> None:
-    """Register what is one function of the table, of the arguments that are `given`, in this order.
+def direct(
+    function: str, *names: str, given: Mapping[str, Any] = ONE, numbers: tuple[float, ...] = (), **traits: Any
+) -> None:
+    """Register what is one function of the table, of the arguments that are `given`, in this order, and of `numbers`.
 
     Example: `direct("erf", *exported("erf"))`.
     """
 
     def define(e: Build, *arguments: Any) -> Term:
-        return e.call(function, *arguments)
+        return e.call(function, *arguments, *numbers)
 
     pointwise(*names, given=given, **traits)(define)
 
@@ -220,7 +212,7 @@ def with_operands(made: Pointwise, tensors: Sequence[Any]) -> Pointwise:
     """An expression with its operands in this order.
 
     >>> build = Build("float32")
-    >>> x, y = (Ramp((), (), start) for start in (0, 1))
+    >>> x, y = (Viewed(None, (), (), start) for start in (0, 1))
     >>> ratio = build.call("div", x, y)
     >>> str(with_operands(build.made(), (y, x)).expression)
     'div(x1, x0)'
@@ -251,8 +243,8 @@ def evaluate(made: Pointwise, *outs: LiveTensor, shape: Shape | None = None) -> 
     half = yield from stores_halves(made.expression)
     operands, values = laid_out(made, over, held=outs[0])
     kernel = pointwise_kernel(made.expression, operands, half)
-    in_memory = (each for each in made.tensors if not isinstance(each, Ramp) and each is not outs[0])
-    bound = [each.tensor if isinstance(each, Viewed) else each for each in in_memory]
+    tensors = (each.tensor if isinstance(each, Viewed) else each for each in made.tensors)
+    bound = [each for each in tensors if each is not None and each is not outs[0]]
     yield kernel(*outs, *bound, **values, threads=ceil_div(values["count"], 4))
 
 
@@ -269,7 +261,7 @@ def laid_out(made: Pointwise, shape: Shape, prefix: str = "", held: Any = None) 
     One of them may be `held` by the text.
 
     >>> build = Build("int32")
-    >>> build.call("neg", Ramp((2, 3), (-1, 1)))
+    >>> build.call("neg", Viewed(None, (2, 3), (-1, 1)))
     Term(kind='call', place=0)
     >>> laid_out(build.made(), (2, 3))[1]["dims"]
     (2, 4294967295, 0, 0, 3, 1, 0, 0)
@@ -299,7 +291,7 @@ def _layout(made: Pointwise, shape: Shape, prefix: str, held: Any) -> tuple[Oper
     starts = tuple([_start(each) for each in unique])
     apart = len(sizes) > 1 and sizes[-1] % 4 != 0
     for each, column in zip(strided, columns, strict=True):
-        if isinstance(each, Viewed):
+        if isinstance(each, Viewed) and each.tensor is not None:
             apart = apart or not _in_vectors(strides[column], starts[column])
             if strides[column][-1:] == (0,) and (by_itself(each.dtype) or each.dtype == "int8"):
                 found[tensors.index(each)] = REPEATED
@@ -311,18 +303,18 @@ def _layout(made: Pointwise, shape: Shape, prefix: str, held: Any) -> tuple[Oper
     return operands, values | ({f"{prefix}starts": (0, *starts, *gap)} if operands.starts else {})
 
 
-_WORD = 1 << 32  # offsets of ramps may be negative: they wrap around
+_WORD = 1 << 32  # offsets of places may be negative: they wrap around
 
 
 def _strides(operand: Any) -> Shape:
-    if isinstance(operand, Ramp):
-        return tuple(stride % _WORD for stride in operand.strides)
     own = operand.strides if isinstance(operand, Viewed) else None
+    if own is not None and operand.tensor is None:
+        return tuple(stride % _WORD for stride in own)
     return strides_of(operand.shape) if own is None else own
 
 
 def _start(operand: Any) -> int:
-    return operand.start if isinstance(operand, (Viewed, Ramp)) else 0
+    return operand.start if isinstance(operand, Viewed) else 0
 
 
 def _in_vectors(strides: Shape, start: int) -> bool:
@@ -331,7 +323,7 @@ def _in_vectors(strides: Shape, start: int) -> bool:
 
 
 def _how(operand: Any, shape: Shape) -> str:
-    if isinstance(operand, Ramp):
+    if isinstance(operand, Viewed) and operand.tensor is None:
         return RAMP
     begins = _start(operand) == 0
     if begins and operand.shape == shape and not (isinstance(operand, Viewed) and operand.strides is not None):

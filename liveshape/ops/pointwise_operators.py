@@ -13,7 +13,7 @@ from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import SymInt
 from liveshape.graph.expression import is_whole
 from liveshape.graph.live import LiveTensor
-from liveshape.ops.pointwise import Build, Ramp, Term, Viewed, direct, evaluate, is_number, pointwise
+from liveshape.ops.pointwise import Build, Term, Viewed, direct, evaluate, is_number, pointwise
 from liveshape.ops.registry import Number, exported, op
 from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, saturated
@@ -68,19 +68,10 @@ direct("pow", *exported("pow", "Scalar"), given={"base": Number, "exponent": Liv
 direct("where", *exported("where", "self"), given=_CONDITION, any_size=True)
 
 
-def _register_log(base: int) -> None:
-    @pointwise(*exported(f"log{base}"), any_size=True)
-    def log(e: Build, x: LiveTensor) -> Term:
-        return e.call("log_of_base", x, 1 / math.log(base))
-
-
-_register_log(2)
-_register_log(10)
-
-
-@pointwise(*exported("hardswish"), any_size=True)
-def hardswish(e: Build, x: LiveTensor) -> Term:
-    return e.call("hardswish", x, 6.0)
+for _base in (2, 10):
+    direct("log_of_base", *exported(f"log{_base}"), numbers=(1 / math.log(_base),), any_size=True)
+direct("hardswish", *exported("hardswish"), numbers=(6.0,), any_size=True)
+direct("eq", *exported("logical_not"), numbers=(0,))
 
 
 @pointwise(*exported("round", "decimals"))
@@ -190,11 +181,6 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _register_compare(_name)
 
 
-@pointwise(*exported("logical_not"))
-def logical_not(e: Build, x: LiveTensor) -> Term:
-    return e.call("eq", x, 0)
-
-
 @pointwise(*exported("bitwise_not"))
 def bitwise_not(e: Build, x: LiveTensor) -> Term:
     # All bits of a boolean are its one bit.
@@ -226,7 +212,7 @@ def _register_triangle(name: str, side: str) -> None:
         """x on one side of a diagonal of its last two dimensions, and zero elsewhere."""
         if x.rank < 2:
             raise ShapeError(f"a triangle needs two dimensions, {x.shape} was given")
-        right = Ramp(x.shape, (*[0] * (x.rank - 2), -1, 1))  # how far an element is right of the main diagonal
+        right = Viewed(None, x.shape, (*[0] * (x.rank - 2), -1, 1))  # how far an element is right of the main diagonal
         e = Build(out.dtype)
         e.call("where", e.call(side, right, saturated(diagonal), dtype="bool"), x, 0)
         yield from evaluate(e.made(), out)
