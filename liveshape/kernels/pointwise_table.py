@@ -149,13 +149,7 @@ _row(
     None,
     lambda f, a: f.clip(a + 3, 0, 6) / 6,
 )
-_row(
-    "gelu",
-    "a * normal_below(a)",
-    None,
-    lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)),
-    bound=_same,
-)
+_row("gelu", "a * normal_below(a)", None, lambda f, a: 0.5 * a * (1 + f.erf(a / 2**0.5)), bound=_same)
 _row(
     "gelu_tanh",
     "0.5 * a * (1.0 + hyperbolic_tangent(0.797884561 * (a + 0.044715 * a * a * a)))",

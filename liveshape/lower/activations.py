@@ -160,7 +160,6 @@ def _deferred_norm(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replace
 _DEFERRED_NORM = Fusion(
     "residual add of an int8 layer, its RMSNorm, and the int8 layers that alone read this",
     frozenset({RMS_NORM, *RMS_NORM_LAYERS.values()}),
-    (RESIDUAL_QUANTIZED_LAYER, *RMS_NORM_LAYERS.values()),
     _deferred_norm,
     reorders=True,
 )

@@ -412,7 +412,6 @@ ATTENTIONS = (
     Fusion(
         "attention that is spelled out: two products and a softmax",
         MATRIX_PRODUCTS,
-        (SPELLED_ATTENTION,),
         _attention,
         reorders=True,
     ),

@@ -87,7 +87,6 @@ def _constant(name: str, shape: tuple[int, ...], data: Constant) -> Tensor:
 FOLDED_NORMS = Fusion(
     "batch norm in the weight and the bias of its convolution",
     BATCH_NORM,
-    tuple(sorted(CONVOLUTION)),
     _folded_norm,
     reorders=True,
 )

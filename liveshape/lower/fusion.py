@@ -1,6 +1,6 @@
 """Operator fusion: several operators as one dispatch.
 
-`FUSIONS` is the table: the operator that anchors a pattern, the fused ones, and the function that knows its conditions.
+`FUSIONS` is the table: the operator that anchors a pattern, and the function that knows its conditions.
 The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie in one basic block.
 Results are provably bit-equal, but for rows that say `reorders`, whose results are no further from the truth: quantized
 weights that a file writes as several operators (`weight_patterns.py`), batch norms of convolutions
@@ -22,17 +22,11 @@ from liveshape.lower.pattern_operators import (
     ADD_RMS_NORM,
     ATTENTION,
     ATTENTION_WITH_UPDATE,
-    GATED_LAYERS,
     LINEAR_Q4,
-    QKV_LAYERS,
-    RESIDUAL_LAYER,
     RMS_NORM,
-    RMS_NORM_LAYERS,
     ROTARY,
-    ROTARY_LAYERS,
     ROTARY_TO_CACHE,
     UPDATE,
-    VIEW,
 )
 from liveshape.lower.product_patterns import PRODUCTS
 from liveshape.lower.q4_patterns import gated_layers, qkv_layers, residual_layer, rms_norm_layer, rotary_layers
@@ -133,45 +127,22 @@ FUSIONS = (
     *DEQUANTIZED_WEIGHTS,
     FOLDED_NORMS,
     Fusion(
-        "an expression of two 4-bit linears of one input, in the epilogue of both",
-        frozenset({LINEAR_Q4}),
-        (GATED_LAYERS, VIEW),
-        gated_layers,
+        "an expression of two 4-bit linears of one input, in the epilogue of both", frozenset({LINEAR_Q4}), gated_layers
     ),
     Fusion(
-        "rotary embedding and the update of the KV cache",
-        frozenset({ATTENTION_WITH_UPDATE, UPDATE}),
-        (ROTARY_TO_CACHE, ATTENTION),
-        _rotary_to_cache,
+        "rotary embedding and the update of the KV cache", frozenset({ATTENTION_WITH_UPDATE, UPDATE}), _rotary_to_cache
     ),
     Fusion(
-        "QKV projection: three 4-bit linears of one input, the last of any format",
-        frozenset({LINEAR_Q4}),
-        (QKV_LAYERS,),
-        qkv_layers,
+        "QKV projection: three 4-bit linears of one input, the last of any format", frozenset({LINEAR_Q4}), qkv_layers
     ),
     Fusion(
-        "QKV projection with rotary embedding and KV cache in its epilogue",
-        frozenset({ROTARY_TO_CACHE}),
-        (ROTARY_LAYERS,),
-        rotary_layers,
+        "QKV projection with rotary embedding and KV cache in its epilogue", frozenset({ROTARY_TO_CACHE}), rotary_layers
     ),
-    Fusion(
-        "4-bit linear with a residual add in its epilogue",
-        frozenset({ADD}),
-        (RESIDUAL_LAYER,),
-        residual_layer,
-    ),
-    Fusion(
-        "residual add and RMSNorm",
-        frozenset({ADD}),
-        (ADD_RMS_NORM,),
-        _add_rms_norm,
-    ),
+    Fusion("4-bit linear with a residual add in its epilogue", frozenset({ADD}), residual_layer),
+    Fusion("residual add and RMSNorm", frozenset({ADD}), _add_rms_norm),
     Fusion(
         "RMSNorm in the prologue of 4-bit linears",
         frozenset({RMS_NORM}),
-        tuple(RMS_NORM_LAYERS.values()),
         rms_norm_layer,
         reorders=True,  # at one row, whose sums are scaled by the norm
     ),

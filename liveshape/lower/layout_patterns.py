@@ -48,6 +48,6 @@ def _whole(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
 
 
 LAYOUTS = (
-    Fusion("permutes as one, or as a view", PERMUTES | TRANSPOSES, (PERMUTE, PERMUTED_VIEW), _permuted),
-    Fusion("expand or slice to the sizes that are there, as a view", EXPANDS | SLICES, (CLONE,), _whole),
+    Fusion("permutes as one, or as a view", PERMUTES | TRANSPOSES, _permuted),
+    Fusion("expand or slice to the sizes that are there, as a view", EXPANDS | SLICES, _whole),
 )

@@ -55,7 +55,6 @@ class Fusion:
 
     pattern: str
     anchors: frozenset[str]
-    operators: tuple[str, ...]
     match: Callable[[DefUse, Node, Limits], Sequence[Replacement]]
     reorders: bool = False
 

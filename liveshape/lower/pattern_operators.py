@@ -27,20 +27,13 @@ VIEW = "aten.view_copy.default"
 SIZE = "sym_size.int"
 SQUEEZE, UNSQUEEZE = "aten.squeeze_copy.dim", "aten.unsqueeze_copy.default"
 RMS_NORM = "et_vk.rms_norm.default"
-LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
-CONVOLUTION = frozenset({"aten.convolution.default", "aten::convolution.out"})
 CLAMPED_CONVOLUTION = frozenset({"et_vk.conv_with_clamp.default"})
-BATCH_NORM = frozenset(
-    {"aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out"}
-)
 LINEAR_Q4 = "et_vk.linear_q4gsw.default"
 LINEAR_DQ8CA_Q4 = "et_vk.linear_dq8ca_q4gsw.default"
-EMBEDDING = frozenset({"aten.embedding.default", "aten::embedding.out"})
 EMBEDDING_Q4 = "et_vk.embedding_q4gsw.default"
 EMBEDDING_INT8 = "quantized_decomposed.embedding_byte.dtype"
 DEQUANTIZE = "torchao.dequantize_affine.default"
 SUM = frozenset({"aten.sum.dim_IntList", "aten::sum.IntList_out"})
-EXPAND = frozenset({"aten.expand_copy.default", "aten::expand_copy.out"})
 ROTARY = frozenset({"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"})
 UPDATE_CACHE = "update_cache.default"
 ATTENTION_WITH_UPDATE = "sdpa_with_kv_cache.default"
@@ -84,6 +77,8 @@ def spelled(*names: str) -> frozenset[str]:
 
 
 # However they are spelled
+LINEAR, CONVOLUTION, EMBEDDING = spelled("linear"), spelled("convolution"), spelled("embedding")
+BATCH_NORM = spelled("_native_batch_norm_legit_no_training")
 PERMUTES = spelled("permute_copy", "permute")
 TRANSPOSES = spelled("transpose_copy", "transpose", "t_copy", "t")
 EXPANDS = spelled("expand_copy")
@@ -101,9 +96,7 @@ REDUCTIONS = spelled("any", "all", "sum", "mean", "amax", "amin")
 GROUP_NORMS = spelled("native_group_norm") | {"liveshape.group_norm"}
 MAX_POOLS = spelled("max_pool2d", "max_pool2d_with_indices") | {"liveshape.channels_last_max_pool"}
 AVERAGE_POOLS = spelled("avg_pool2d") | {"liveshape.channels_last_average_pool"}
-NEAREST = frozenset({"aten.upsample_nearest2d.vec", "aten::upsample_nearest2d.vec_out"}) | {
-    "liveshape.channels_last_nearest"
-}
+NEAREST = {"aten.upsample_nearest2d.vec", "aten::upsample_nearest2d.vec_out", "liveshape.channels_last_nearest"}
 WITH_CHANNELS_LAST = frozenset(entry.traits.channels_last for entry in OPS.values()) - {""}
 MEANS = frozenset({"aten.mean.dim", "aten::mean.out"})
 # Attention

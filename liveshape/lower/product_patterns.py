@@ -89,13 +89,11 @@ PRODUCTS = (
     Fusion(
         "product with a transposed constant matrix, as a linear",
         MATRIX_PRODUCTS | ADDMM,
-        (_LINEAR,),
         _linear,
     ),
     Fusion(
         "linear and the bias that is added to it",
         frozenset({ADD}),
-        (_LINEAR,),
         _bias,
     ),
 )

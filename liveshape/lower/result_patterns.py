@@ -25,6 +25,5 @@ def _first_alone(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replaceme
 FIRST_RESULTS = Fusion(
     "the first result alone of a norm or a reduction, where nothing reads the others",
     frozenset(FIRST_ALONE),
-    tuple(dict.fromkeys(FIRST_ALONE.values())),
     _first_alone,
 )

@@ -102,13 +102,11 @@ ROW_ORDERS = (
     Fusion(
         "linear of permuted rows that are moved on, as a permute of the linear",
         LINEAR,
-        (next(iter(sorted(LINEAR))), PERMUTE),
         _behind,
     ),
     Fusion(
         "permute of the rows of a linear, as a linear of permuted rows",
         PERMUTES,
-        (next(iter(sorted(LINEAR))), PERMUTE),
         _before,
     ),
 )

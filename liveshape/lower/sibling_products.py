@@ -167,6 +167,5 @@ def _whole(start: Sequence[int], axis: int, shape: Sequence[int]) -> int:
 SIBLINGS = Fusion(
     "QKV projection of floats: linears of one input that attention reads",
     frozenset({SPELLED_ATTENTION}),
-    (next(iter(sorted(LINEAR))), SPELLED_ATTENTION),
     _siblings,
 )

@@ -23,7 +23,7 @@ from liveshape.lower.pattern_operators import (
     EMBEDDING_INT8,
     EMBEDDING_Q4,
     EMBEDDING_WITH_MINIMA,
-    EXPAND,
+    EXPANDS,
     LINEAR,
     LINEAR_Q4,
     SUM,
@@ -196,7 +196,7 @@ def _table_with_minima(uses: DefUse, lookup: Node, limits: Limits) -> Sequence[R
     minima, ids = lookup.args[:2]
     spread = [lookup]
     # A column of minima, each of them repeated, and all of it as rows again.
-    for names in (frozenset({VIEW}), EXPAND, frozenset({VIEW}), frozenset({ADD})):
+    for names in (frozenset({VIEW}), EXPANDS, frozenset({VIEW}), frozenset({ADD})):
         after = uses.only_consumer(spread[-1].args[-1])
         if after is None or after.name not in names:
             return ()
@@ -250,27 +250,23 @@ DEQUANTIZED_WEIGHTS = (
     Fusion(
         "linear or embedding of dequantized int8 weights",
         frozenset({DEQUANTIZE}),
-        (LINEAR_Q4, EMBEDDING_INT8),
         _int8_layers,
         reorders=True,
     ),
     Fusion(
         "linear of squeezed rows, viewed back",
         frozenset({VIEW}),
-        (LINEAR_Q4, VIEW),
         _unflattened_layers,
     ),
     Fusion(
         "linear with asymmetric groups (scale and minimum)",
         SUM,
-        (LINEAR_Q4,),
         _layers_with_minima,
         reorders=True,
     ),
     Fusion(
         "embedding with asymmetric groups (scale and minimum)",
         EMBEDDING,
-        (EMBEDDING_WITH_MINIMA,),
         _table_with_minima,
         reorders=True,
     ),

@@ -152,7 +152,7 @@ def compose(composition: Any, values: Any, operands: Any, numbers: Any, out: Ten
         result.shape = whole
     storing = [each for each in dispatches if computed in each.tensors]
     made = Pointwise(expression, (computed, *operands), numbers)
-    taken = {each: _composed(each, made, computed, out, half, limits) for each in storing if whole == shape}
+    taken = {each: _with_expression(each, made, computed, out, half, limits) for each in storing if whole == shape}
     if whole == shape and None not in taken.values():
         yield from (taken.get(each, each) for each in dispatches)
         return
@@ -176,7 +176,7 @@ def load(composition: Any, values: Any, operands: Any, numbers: Any, out: LiveTe
     operand.shape = broadcast_shapes(*(tensor.shape for tensor in operands))
     dispatches = yield from _collected(OPS[anchor.name].run(*from_places(anchor.arguments, (*values, operand)), out))
     reading = [each for each in dispatches if operand in each.tensors]
-    taken = _composed(reading[0], made, operand, (), limits.half, limits) if len(reading) == 1 else None
+    taken = _with_expression(reading[0], made, operand, (), limits.half, limits) if len(reading) == 1 else None
     if reading and taken is None:
         yield from evaluate(made, memory)
     for each in dispatches:
@@ -218,7 +218,7 @@ def viewed_shape(composition: Composition, values: Any, computed: LiveTensor) ->
     return source.shape
 
 
-def _composed(
+def _with_expression(
     dispatch: Dispatch, made: Pointwise, tensor: LiveTensor, outs: Tensors, half: bool, limits: Limits
 ) -> Dispatch | None:
     """A dispatch with an expression in the place of a tensor: it stores the results in `outs`, or loads it if there are

@@ -131,7 +131,7 @@ def test_a_fill_that_says_the_shape_stays() -> None:
 
 def test_whole_numbers_above_24_bits_stay_whole_behind_what_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expression of what lies in the memory of the result reads it as what it is."""
-    monkeypatch.setattr(composed, "_with_epilogue", lambda *_: None)
+    monkeypatch.setattr(composed, "_with_expression", lambda *_: None)
     chain = Chain()
     x = chain.input((ROWS, WIDTH), "int32")
     total = chain.node("aten.cumsum.default", x, 1, None, chain.tensor((ROWS, WIDTH), "int32"))
