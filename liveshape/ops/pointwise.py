@@ -59,6 +59,7 @@ class Term(NamedTuple):
 
     kind: str  # operand, number or call
     place: int
+    dtype: str
 
 
 class Build:
@@ -72,30 +73,25 @@ class Build:
         self.out = out
         self._tensors = list(tensors)
         self._numbers: list[tuple[Any, str]] = []
-        self._calls: list[tuple[str, list[Term], str]] = []
+        self._calls: list[tuple[str, Sequence[Term], str]] = []
 
     def call(self, function: str, *arguments: Any, dtype: str | None = None) -> Term:
         """What a function of the table gives, of the dtype of the result unless another one is said.
 
         Numbers are those of its class: whole where all tensors and the result are.
         """
-        row = FUNCTIONS[function]
-        made = self.out if dtype is None else dtype
-        places = [None if is_number(each) else self._value(each) for each in arguments]
-        dtypes = [None if place is None else self._dtype(place) for place in places]
-        if row.complexes is None and any(is_complex(dtype) for dtype in dtypes if dtype is not None):
+        row, made = FUNCTIONS[function], dtype or self.out
+        terms = [None if is_number(each) else self._value(each) for each in arguments]
+        if row.complexes is None and any(term is not None and is_complex(term.dtype) for term in terms):
             raise UnsupportedError(f"{function} takes no complex numbers; take their parts by view_as_real")
-        whole = row.of_wholes([None if dtype is None else is_whole(dtype) for dtype in dtypes], made)
-        given = [
-            self._number(each, EXACT["whole" if whole else "float"]) if place is None else place
-            for each, place in zip(arguments, places, strict=True)
-        ]
-        return self._called(function, given, made)
+        whole = row.of_wholes([None if term is None else is_whole(term.dtype) for term in terms], made)
+        kind = EXACT["whole" if whole else "float"]
+        known = zip(arguments, terms, strict=True)
+        return self._called(function, [term or self._number(each, kind) for each, term in known], made)
 
     def exact(self, function: str, *arguments: Any) -> Term:
         """A step of the operator, whose result nobody rounds."""
-        whole = is_whole(self.out)
-        return self.call(function, *arguments, dtype=EXACT["whole" if whole else "float"])
+        return self.call(function, *arguments, dtype=EXACT["whole" if is_whole(self.out) else "float"])
 
     def whole(self, made: Pointwise) -> list[Term]:
         """All values of an expression that is made already: its operands, which may be values of this one, its numbers
@@ -123,23 +119,17 @@ class Build:
             return argument
         for place, tensor in enumerate(self._tensors):
             if tensor is argument:
-                return Term("operand", place)
+                return Term("operand", place, tensor.dtype)
         self._tensors.append(argument)
-        return Term("operand", len(self._tensors) - 1)
+        return Term("operand", len(self._tensors) - 1, argument.dtype)
 
-    def _called(self, function: str, given: list[Term], dtype: str) -> Term:
+    def _called(self, function: str, given: Sequence[Term], dtype: str) -> Term:
         self._calls.append((function, given, dtype))
-        return Term("call", len(self._calls) - 1)
+        return Term("call", len(self._calls) - 1, dtype)
 
     def _number(self, number: Any, kind: str) -> Term:
         self._numbers.append((number, kind))
-        return Term("number", len(self._numbers) - 1)
-
-    def _dtype(self, value: Term) -> str:
-        if value.kind == "operand":
-            dtype: str = self._tensors[value.place].dtype
-            return dtype
-        return self._numbers[value.place][1] if value.kind == "number" else self._calls[value.place][2]
+        return Term("number", len(self._numbers) - 1, kind)
 
 
 Define = Callable[..., Term]
@@ -147,7 +137,7 @@ Define = Callable[..., Term]
 
 def is_number(argument: Any) -> bool:
     """Whether an argument is a number, live or not, and neither a tensor nor a value of an expression."""
-    return isinstance(argument, (int, float, SymInt)) or not (isinstance(argument, Term) or hasattr(argument, "dtype"))
+    return isinstance(argument, (int, float, SymInt)) or not hasattr(argument, "dtype")
 
 
 def pointwise(
@@ -262,7 +252,7 @@ def laid_out(made: Pointwise, shape: Shape, prefix: str = "", held: Any = None) 
 
     >>> build = Build("int32")
     >>> build.call("neg", Viewed(None, (2, 3), (-1, 1)))
-    Term(kind='call', place=0)
+    Term(kind='call', place=0, dtype='int32')
     >>> laid_out(build.made(), (2, 3))[1]["dims"]
     (2, 4294967295, 0, 0, 3, 1, 0, 0)
     """

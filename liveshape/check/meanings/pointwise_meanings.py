@@ -58,15 +58,12 @@ def by_expression(library: Any, node: Node, arguments: Sequence[Any]) -> Any:
 
     Example: `by_expression(NUMPY_FUNCTIONS, node, [np.ones(3), 2.0])`.
     """
-
-    def operand(argument: Any, array: Any) -> Any:
-        if isinstance(argument, tuple):
-            return tuple(operand(one, other) for one, other in zip(argument, array, strict=True))
-        return Operand(argument.name, argument.dtype, array) if isinstance(argument, Tensor) else array
-
-    define, out = node.traits.pointwise, node.args[-1]
-    assert define is not None
-    inputs = [operand(argument, array) for argument, array in zip(node.args, arguments, strict=False)]
+    *given, out = node.args
+    inputs = [
+        Operand(argument.name, argument.dtype, array) if isinstance(argument, Tensor) else array
+        for argument, array in zip(given, arguments, strict=True)
+    ]
+    define: Any = node.traits.pointwise
     made = built(define, inputs, out.dtype)
     (result,) = evaluated(library, made.expression, [each.array for each in made.tensors], made.numbers)
     # Numbers alone fill a tensor of the sizes that come first, or of the shape of one.
