@@ -47,7 +47,6 @@ def pointwise_kernel(expression: Expression, operands: Operands, half: bool) -> 
             *(f"    {name}: {kind}," for name, kind in operands.fields(expression)),
             "}",
             *slots,
-            f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;",
             needed(body),
             operands.functions(),
             "fn each(i: u32) {",
