@@ -24,6 +24,7 @@ from liveshape.ops.matrix_heuristics import (
     matrix_threads,
     tile_constants,
 )
+from liveshape.ops.q4_kernels import RESIDUAL_UNITS
 from liveshape.ops.shapes import ceil_div
 
 FEW_ROWS = 16  # up to here a layer is bound by the bandwidth of the weight, which is read once for eight rows
@@ -47,7 +48,6 @@ WIDE_TILE_BYTES = 17152  # of workgroup memory, that a tile of 8 rows by 256 col
 QUANTIZING_THREADS = 256  # of a workgroup whose epilogue quantizes: 16 units have the 32 neighbours of a scale
 QUANTIZING_UNIT_THREADS = QUANTIZING_THREADS // 16
 RESIDUAL_THREADS = 1024  # and of one whose epilogue quantizes the sum with the residual: 8 units
-GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns that a workgroup quantizes together
 
 MAX_SPLITS = 8  # workgroups that split the depth of a tile
 MIN_SPLIT_DEPTH = 256  # of each split

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from liveshape.kernels import Kernel
+from liveshape.graph.expression import Expression
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.composition import gated
 
-Q4Kernels = Mapping[str, Kernel]
+
+class Epilogue(NamedTuple):
+    """The kernels with an epilogue, by name, and the values that it takes.
+
+    It may quantize units of a workgroup, so many together; that of pairs of columns stores a `gate` of each.
+    """
+
+    kernels: Mapping[str, Kernel]
+    quantized_units: int = 0
+    values: tuple[tuple[str, Any], ...] = ()
+    gate: Expression | None = None
+
+    def of(self, **values: Any) -> Epilogue:
+        """The same with these values."""
+        return self._replace(values=(*self.values, *values.items()))
+
+    def dispatch(self, name: str, *tensors: Any, **values: Any) -> Dispatch:
+        """By the kernel of this name."""
+        kernel = self.kernels[name]
+        if self.gate is not None:
+            kernel = gated(kernel, self.gate)
+        return kernel(*tensors, **dict(self.values), **values)
+
 
 # By name, the file and its choices.
 _FLOATS = {
@@ -33,14 +58,18 @@ _QUANTIZED = _QUANTIZED_ROW | {
 }
 
 
-def _with(epilogue: str, names: Mapping[str, tuple[str, dict[str, str]]], **choices: str) -> Q4Kernels:
+GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns, that have the 32 neighbours of a scale
+
+
+def _with(epilogue: str, names: Mapping[str, tuple[str, dict[str, str]]], units: int = 0, **choices: str) -> Epilogue:
     """The kernels with this epilogue of q4/epilogue.wgsl, and its other choices."""
-    return {name: Kernel.load(f"q4/{file}", EPILOGUE=epilogue, **choices, **own) for name, (file, own) in names.items()}
+    given = {"EPILOGUE": epilogue} | choices
+    return Epilogue({name: Kernel.load(f"q4/{file}", **given, **own) for name, (file, own) in names.items()}, units)
 
 
 STORE, SPLIT_K, QKV, ROTARY, RESIDUAL, GATED = (
     _with(epilogue, _FLOATS | _QUANTIZED) for epilogue in ("store", "split_k", "qkv", "rotary", "residual", "gated")
 )
 ROTARY_BY_TABLE = _with("rotary", _FLOATS | _QUANTIZED, POSITIONS="table")
-GATED_QUANTIZED = _with("gated_quantized", _QUANTIZED)
-RESIDUAL_QUANTIZED = _with("residual_quantized", _QUANTIZED_ROW)  # of one row
+GATED_QUANTIZED = _with("gated_quantized", _QUANTIZED, GATED_UNITS)
+RESIDUAL_QUANTIZED = _with("residual_quantized", _QUANTIZED_ROW, RESIDUAL_UNITS)  # of one row

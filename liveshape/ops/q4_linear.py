@@ -10,18 +10,15 @@ has signed bytes. The dtype of a weight tells whether its rows are quantized, no
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
-from liveshape.graph.expression import Expression
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.composition import gated
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
@@ -42,11 +39,11 @@ from liveshape.ops.q4_heuristics import (
     split_k_of,
     staged_row_config,
     stages_row,
-    takes_matrices,
     takes_packed,
     tile_config,
 )
-from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
+from liveshape.ops.q4_kernels import SPLIT_K, STORE, Epilogue
+from liveshape.ops.q4_layer import LAYER, Layer, Norm, Steps, Weight, q4_layer
 from liveshape.ops.quantized_rows import (
     ASYMMETRIC_UINT8,
     NIBBLES_RANK,
@@ -57,23 +54,10 @@ from liveshape.ops.quantized_rows import (
     depth_of,
     quantize_rows,
     quantized_shape,
-    quantizes_rows,
 )
 from liveshape.ops.registry import OPS, Tensors, op
 from liveshape.ops.row_rules import row_wise, with_scales
 from liveshape.ops.shapes import ceil_div
-
-
-class Norm(NamedTuple):
-    """The RMSNorm of rows; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
-
-    Both are None where a row was quantized with that weight, and only the RMSNorm scale is still to be applied.
-    """
-
-    weight: LiveTensor | None
-    terms: LiveTensor | None
-    eps: float
-
 
 HALF_ROWS = Kernel.load("quantization/half_rows")
 NORMED_HALF_ROWS = Kernel.load("quantization/half_rows", OF="rms_norm")
@@ -83,40 +67,20 @@ ONE_GROUP = 1 << 30
 
 MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgroup memory of any device
 
-Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
-# A 4-bit linear that may take int8 activations; one that is fused with others or with an epilogue; with its RMSNorm.
-LAYER = Product(packed_weight, "x", "weight", linear=True, int8_rows=True)
-FUSED_LAYER = replace(LAYER, linear=False)
-NORMED_LAYER = replace(FUSED_LAYER, normed=True)
-
-
-@op(
-    "et_vk.linear_q4gsw.default",
-    rows=row_wise("x"),
-    product=LAYER,
-)
-def linear_q4gsw(
-    x: LiveTensor,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group_size: int,
-    bias: LiveTensor | None,
-    out: LiveTensor,
-    *,
-    norm: Norm | None = None,
-) -> Steps:
-    out.shape = (*x.shape[:-1], weight.shape[0])
-    if scales.rank < 2:
+@q4_layer("et_vk.linear_q4gsw.default", rows=row_wise("x"), normed=row_wise("x", "quantized"), product=LAYER)
+def linear_q4gsw(layer: Layer, out: LiveTensor) -> Steps:
+    out.shape = layer.shape
+    if (scales := layer.weights[0].scales).rank < 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
-    yield from q4_product(x, weight, scales, group_size, bias, (out,), norm=norm)
+    yield from q4_product(layer, [(out,)])
 
 
 @op("et_vk.linear_qcs4w.default", rows=row_wise("x"), product=Product(packed_weight, "x", "weight", linear=True))
 def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """One scale per column, and the high nibble of a byte first."""
     out.shape = (*x.shape[:-1], weight.shape[0])
-    yield from q4_product(x, weight, scales, x.shape[-1], None, (out,), high_first=True)
+    yield from q4_product(Layer(x, (Weight(weight, scales, x.shape[-1]),)), [(out,)], high_first=True)
 
 
 @op(
@@ -136,58 +100,57 @@ def linear_dq8ca_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """Dynamically quantized activations, 8 bits per row, times the weight: int8 dot products, scaled by group."""
-    if not can_quantize_rows(x.max_shape[-1], group_size, weight, scales, ASYMMETRIC_UINT8):
-        fake_quantized: LiveTensor = yield Scratch("float32", x.max_shape)
-        yield from OPS["liveshape.fake_quantize_rows"].run(x, input_scale, input_zero_point, fake_quantized)
-        yield from linear_q4gsw(fake_quantized, weight, scales, group_size, bias, out)
-        return
-    quantized: LiveTensor = yield Scratch(ASYMMETRIC_UINT8, quantized_shape(x.max_shape))
-    yield from quantize_rows(x, input_scale, input_zero_point, quantized)
-    yield from linear_q4gsw(quantized, weight, scales, group_size, bias, out)
+    if can_quantize_rows(x.max_shape[-1], group_size, weight, scales, ASYMMETRIC_UINT8):
+        rows: LiveTensor = yield Scratch(ASYMMETRIC_UINT8, quantized_shape(x.max_shape))
+        yield from quantize_rows(x, input_scale, input_zero_point, rows)
+    else:
+        rows = yield Scratch("float32", x.max_shape)
+        yield from OPS["liveshape.fake_quantize_rows"].run(x, input_scale, input_zero_point, rows)
+    yield from linear_q4gsw(Layer(rows, (Weight(weight, scales, group_size),), bias), out)
 
 
 def q4_product(
-    x: LiveTensor,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group: int,
-    bias: LiveTensor | None,
-    outs: Tensors,
-    kernels: Q4Kernels = STORE,
-    norm: Norm | None = None,
-    *,
-    gate: Expression | None = None,
-    high_first: bool = False,
-    quantized_units: int = 0,
-    **epilogue: Any,
+    layer: Layer, outputs: Sequence[Tensors], epilogue: Epilogue = STORE, *, high_first: bool = False
 ) -> Steps:
-    """x @ weight.T + bias.
+    """x @ weight.T + bias, of each weight: their columns are those of the epilogue, behind each other.
 
-    The epilogue of the kernels, with the values that it takes, stores to `outs`. Rows of x are floats, quantized by
-    `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
-    `norm`, x is one row before its RMSNorm, or many where `rounds_normed` says so. The epilogue quantizes
-    `quantized_units` of a workgroup together; that of pairs of columns stores a `gate` of each.
+    The epilogue stores to what `outputs` has for each weight. Rows of x are floats, quantized by `quantize_rows`, or
+    floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a norm, x is one row
+    before its RMSNorm, or many where `rounds_normed` says so.
     """
-    quantizes = not high_first and quantizes_rows(x, weight, scales, group)
+    first = 0
+    for weight, outs in zip(layer.weights, outputs, strict=True):
+        of_weight = epilogue.of(FIRST_COLUMN=first) if epilogue.values else epilogue
+        yield from _product(layer._replace(weights=(weight,)), outs, of_weight, first, high_first)
+        first = first + weight.codes.shape[0]
+
+
+def _product(own: Layer, outs: Tensors, epilogue: Epilogue, first_column: int, high_first: bool) -> Steps:
+    """That of one weight."""
+    x, ((weight, scales, group),), bias, norm = own
+    quantizes = not high_first and own.quantizes()
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
     depth = x.shape[-1] if quantizes else depth_of(x.shape[-1], int8)
     quantized: LiveTensor | None = None
     if quantizes and norm is None:
         quantized = yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape))
     limits: Limits = yield GetLimits()
-    room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     max_rows, columns, rows = prod(x.max_shape[:-1]), weight.shape[0], prod(x.shape[:-1])
+    room = partial_sums_bound(max_rows, columns, depth, int8, limits)
     halved: Halved | None = None
-    if not int8 and (norm is None or rows >= MIN_MATRIX_ROWS) and _fits_matrices(x, weight, group, limits):
-        halved = yield from _halved(max_rows, columns, depth)
+    if not int8 and (norm is None or rows >= MIN_MATRIX_ROWS) and own.weights[0].fits_matrices(x, limits):
+        halved_x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(max_rows, depth),))
+        halved_weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(columns, depth),))
+        factors: LiveTensor = yield Scratch("float32", (columns,))
+        halved = Halved(halved_x, halved_weight, factors)
         room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
-    layer = _layer(x, weight, scales, group, bias, depth, epilogue.get("FIRST_COLUMN", 0), high_first)
+    layer = _layer(x, weight, scales, group, bias, depth, first_column, high_first)
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     terms = bias if norm is None or norm.terms is None or halved is not None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
-    product = Q4Product(x, operands, outs, kernels, norm, gate, layer, epilogue, quantized_units, limits)
-    staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
+    product = Q4Product(x, operands, outs, epilogue, norm, layer, limits)
+    staged = MAX_STAGED_ROW // 2 if epilogue.quantized_units else MAX_STAGED_ROW
     if quantizes and is_gemv(rows, limits) and (norm is not None or x.max_shape[-1] <= staged):
         yield _int8_row(product, quantizes=True)
         return
@@ -200,50 +163,6 @@ def q4_product(
         yield _few_rows(product, int8)
     else:
         yield from _tiles(product, partial_sums, int8)
-
-
-def _fits_matrices(x: LiveTensor, weight: LiveTensor, group: int, limits: Limits) -> bool:
-    """Whether matrix units may multiply rows of floats by a weight."""
-    rows, vectors = prod(x.max_shape[:-1]), prod(weight.shape[1:]) % 16 == 0
-    return vectors and takes_matrices(rows, weight.shape[0], x.shape[-1], group, limits)
-
-
-def rounds_normed(x: LiveTensor, weights: tuple[Weight, ...], limits: Limits) -> bool:
-    """Whether layers apply the RMSNorm of many rows where they round these to halves for matrix units."""
-    many = prod(x.shape[:-1]) >= MIN_MATRIX_ROWS
-    return many and all(_fits_matrices(x, codes, group, limits) for codes, _, group in weights)
-
-
-class Weight(NamedTuple):
-    """The packed weight of a layer, its scales, and how many neighbours of the depth share one."""
-
-    codes: LiveTensor
-    scales: LiveTensor
-    group: int
-
-
-def qkv_weights(first: Weight, codes: LiveTensor | None, scales: LiveTensor | None, group: int) -> tuple[Weight, ...]:
-    """The weights of a QKV projection: one of all columns, or a second one of the values, in a format of its own."""
-    return (first,) if codes is None or scales is None else (first, Weight(codes, scales, group))
-
-
-def qkv_product(
-    x: LiveTensor,
-    weights: tuple[Weight, ...],
-    bias: LiveTensor | None,
-    outputs: Sequence[Tensors],
-    kernels: Q4Kernels,
-    norm: Norm | None = None,
-    **epilogue: Any,
-) -> Steps:
-    """The products of x and of each weight, whose columns are those of the epilogue, behind each other.
-
-    `outputs` are what the epilogue of each binds.
-    """
-    first = 0
-    for (codes, scales, group), outs in zip(weights, outputs, strict=True):
-        yield from q4_product(x, codes, scales, group, bias, outs, kernels, norm, FIRST_COLUMN=first, **epilogue)
-        first = first + codes.shape[0]
 
 
 def _layer(
@@ -299,19 +218,13 @@ class Q4Product(NamedTuple):
     x: LiveTensor
     operands: tuple[LiveTensor, LiveTensor, LiveTensor]  # the weight, its scales, its bias
     outs: Tensors
-    kernels: Q4Kernels
+    epilogue: Epilogue
     norm: Norm | None
-    gate: Expression | None
     layer: dict[str, Any]
-    epilogue: dict[str, Any]
-    quantized_units: int
     limits: Limits
 
     def dispatch(self, name: str, **values: Any) -> Dispatch:
-        kernel = self.kernels[name]
-        if self.gate is not None:
-            kernel = gated(kernel, self.gate)
-        return kernel(self.x, *self.operands, *self.outs, **self.layer, **self.epilogue, **values)
+        return self.epilogue.dispatch(name, self.x, *self.operands, *self.outs, **self.layer, **values)
 
     def one_row(self, name: str, **values: Any) -> Dispatch:
         """By the kernel of this name, or by that of a row before its RMSNorm."""
@@ -319,14 +232,19 @@ class Q4Product(NamedTuple):
             return self.dispatch(name, **values)
         return self.dispatch(f"normed_{name}", **values, EPS=self.norm.eps)
 
-    def part(self, partial_sums: LiveTensor, name: str, **values: Any) -> Dispatch:
-        """The partial sums of split-K instead of the epilogue."""
-        return self._replace(outs=(partial_sums,), kernels=SPLIT_K, gate=None, epilogue={}).dispatch(name, **values)
-
-    def combined(self, partial_sums: LiveTensor) -> Dispatch:
-        """The epilogue of partial sums."""
+    def in_splits(
+        self, splits: int, partial_sums: LiveTensor, name: str, combining: Q4Product, **values: Any
+    ) -> Iterator[Dispatch]:
+        """By the kernel of this name; in split-K its partial sums, which then get the epilogue by `combining`."""
+        ours = self._replace(layer=self.layer | {"splits": splits})
+        if splits == 1:
+            yield ours.dispatch(name, **values)
+            return
+        part = ours._replace(outs=(partial_sums,), epilogue=SPLIT_K)
+        yield part.dispatch(name, **values)
         rows, columns, _ = self.sizes()
-        return self._replace(x=partial_sums).dispatch("combine_splits", threads=rows * ceil_div(columns, 4))
+        combining = combining._replace(x=partial_sums, layer=combining.layer | {"splits": splits})
+        yield combining.dispatch("combine_splits", threads=rows * ceil_div(columns, 4))
 
     def sizes(self) -> tuple[int, int, int]:
         """Rows, columns and depth."""
@@ -346,7 +264,7 @@ class Q4Product(NamedTuple):
 
 def _int8_row(product: Q4Product, quantizes: bool) -> Dispatch:
     """One quantized row, or one that every workgroup quantizes itself: a dispatch for that would take longer."""
-    config = int8_gemv_config(product.layer, product.quantized_units, product.limits)
+    config = int8_gemv_config(product.layer, product.epilogue.quantized_units, product.limits)
     if quantizes:
         return product.one_row("quantizing_gemv", **config, DEPTH_GROUPS=product.x.max_shape[-1] // QUANT_GROUP)
     return product.one_row("int8_gemv", **product.loads(int8=True), **config)
@@ -357,7 +275,9 @@ def _few_rows(product: Q4Product, int8: bool) -> Dispatch:
     rows, columns, depth = product.sizes()
     limits, loads = product.limits, product.loads(int8)
     if not is_gemv(rows, limits):
-        config = few_rows_config(rows, columns, depth, product.layer["GROUP"], int8, product.quantized_units > 0)
+        config = few_rows_config(
+            rows, columns, depth, product.layer["GROUP"], int8, product.epilogue.quantized_units > 0
+        )
         return product.dispatch("int8_few_rows" if int8 else "few_rows", **loads, **config)
     if int8:
         return _int8_row(product, quantizes=False)
@@ -375,13 +295,8 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     name = "int8_tiles" if int8 else "tiles"
     tiles = tile_config(rows, columns, layer["GROUP"], int8, large, limits)
     splits = split_k_of(rows, columns, depth, int8, limits)
-    if splits == 1:
-        yield product.dispatch(name, **product.loads(int8), **tiles)
-        return
-    layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield product.part(partial_sums, name, **product.loads(int8), **tiles)
-    yield product.combined(partial_sums)
+    yield from product.in_splits(splits, partial_sums, name, product, **product.loads(int8), **tiles)
 
 
 # Of a layer whose weight is unpacked: whatever it was packed as, one variant serves it.
@@ -394,13 +309,6 @@ class Halved(NamedTuple):
     x: LiveTensor
     weight: LiveTensor
     factors: LiveTensor
-
-
-def _halved(rows: int, columns: int, depth: int) -> Generator[Scratch, Any, Halved]:
-    x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(rows, depth),))
-    weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(columns, depth),))
-    factors: LiveTensor = yield Scratch("float32", (columns,))
-    return Halved(x, weight, factors)
 
 
 def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) -> Iterator[Dispatch]:
@@ -419,12 +327,7 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
         )
         ours = ours._replace(operands=(halved.weight, halved.factors, bias), layer=layer | _UNPACKED)
     tiles, splits = matrix_tile_config(rows, columns, depth, packed, product.limits)
-    ours = ours._replace(layer=ours.layer | {"splits": splits})
-    if splits == 1:
-        yield ours.dispatch("matrix_tiles", **tiles)
-        return
-    yield ours.part(partial_sums, "matrix_tiles", **tiles)
-    yield product._replace(layer=layer | {"splits": splits}).combined(partial_sums)
+    yield from ours.in_splits(splits, partial_sums, "matrix_tiles", product, **tiles)
 
 
 def _half_rows(product: Q4Product, out: LiveTensor) -> Dispatch:
