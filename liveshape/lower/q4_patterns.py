@@ -4,7 +4,6 @@ and KV cache in its epilogue; RMSNorm in the prologue."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from liveshape.formats.source import is_view
@@ -41,19 +40,22 @@ def residual_layer(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacem
         layer = uses.producer.get(source)
         if alpha != 1 or product is residual or layer is None or layer.name != LINEAR_Q4:
             continue
-        nodes = (layer, add) if source is product else (layer, uses.producer[product], add)
-        private = all(uses.only_consumer(node.args[-1]) is after for node, after in pairwise(nodes))
+        between = tuple(dict.fromkeys((source, product)))
+        nodes = (*(uses.producer[value] for value in between), add)
         x, weight, scales, group, bias, _ = layer.args
         given = (x, weight, scales, x if bias is None else bias)
-        no_hazards = uses.single_assignment(source, product, out) and all(
-            uses.unchanged(value, nodes) for value in given
-        )
-        alike = product.max_shape == residual.max_shape
-        bound = (*given, residual, out)
-        if private and no_hazards and alike and exact(source, product, residual, out) and fit(bound, limits):
+        alike = product.max_shape == residual.max_shape and exact(source, product, residual, out)
+        joined = alike and uses.single_assignment(out) and _joins(uses, nodes, between, given)
+        if joined and fit((*given, residual, out), limits):
             args = (x, weight, scales, group, bias, residual, out)
             return [Replacement(add, RESIDUAL_LAYER, nodes, args)]
     return ()
+
+
+def _joins(uses: DefUse, nodes: Sequence[Node], between: Sequence[Tensor], given: Sequence[Tensor]) -> bool:
+    """Whether nodes may be one: only they read what lies between them, once, and nothing writes what they are given."""
+    private = uses.single_assignment(*between) and all(uses.only_consumer(value) in nodes for value in between)
+    return private and all(uses.unchanged(value, nodes) for value in given)
 
 
 def gated_layers(uses: DefUse, last: Node, limits: Limits) -> Sequence[Replacement]:
@@ -144,7 +146,8 @@ def qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement
     merged = _merged(uses, found, limits, interleaved=False)
     values = NO_VALUES
     if merged is None:
-        merged, values = _with_values_apart(uses, found, limits), found[2].args[1:4]
+        merged = _merged(uses, found[:2], limits, interleaved=False, apart=found[2:])
+        values = found[2].args[1:4]
     if merged is None:
         return ()
     args, made = merged
@@ -161,14 +164,11 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
         return ()
     x, weight, scales, group, bias, *values, products = layers.args
     apart = [value for value in values[:2] if value is not None]
-    if products != tuple(view.args[0] for view in views):
-        return ()
     nodes = (layers, *views, update)
     given = [value for value in (x, weight, scales, bias) if value is not None]
-    private = all(uses.only_consumer(value) in nodes for value in (*products, *heads))
-    no_hazards = uses.single_assignment(*products, *heads) and all(
-        uses.unchanged(value, nodes) for value in (*given, *apart)
-    )
+    viewed = products == tuple(view.args[0] for view in views)
+    if not (viewed and exact(*products) and _joins(uses, nodes, (*products, *heads), (*given, *apart))):
+        return ()
     size = out.max_shape[3]
     # One batch and fixed heads: the rows of a view are those of x, whatever it calls them.
     fixed = all(
@@ -183,9 +183,7 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
         full = cosine.max_shape[1] == size // 2
     table = (position,) if isinstance(position, Tensor) else ()  # of rows, with their positions and slots
     bound = (x, weight, scales, x if bias is None else bias, cosine, sine, out, k_cache, v_cache, *table)
-    if not (
-        private and no_hazards and fixed and alike and full and exact(*products) and _fit_apart(bound, apart, limits)
-    ):
+    if not (fixed and alike and full and _fit_apart(bound, apart, limits)):
         return ()
     made = []
     if start is not None:
@@ -212,29 +210,21 @@ def rms_norm_layer(uses: DefUse, norm: Node, limits: Limits) -> Sequence[Replace
     """normed = rms_norm(x); out = layers(normed): every workgroup of the layers recomputes the RMSNorm of its row."""
     x, norm_weight, eps, normed = norm.args
     layer = uses.only_consumer(normed)
-    if (
-        layer is None
-        or layer.name not in RMS_NORM_LAYERS
-        or layer.inputs.count(normed) != 1
-        or layer.args[0] is not normed
-    ):
+    if layer is None or layer.args[0] is not normed or layer.inputs.count(normed) != 1:
+        return ()
+    if layer.name not in RMS_NORM_LAYERS or not _joins(uses, (norm, layer), (normed,), (x, norm_weight)):
         return ()
     weight, bias = layer.args[1], layer.args[4]
     apart = [value for value in map(layer.named.get, ("value_weight", "value_scales")) if isinstance(value, Tensor)]
     columns = weight.max_shape[0] + sum(value.max_shape[0] for value in apart[:1])
-    no_hazards = uses.single_assignment(normed) and all(
-        uses.unchanged(value, (norm, layer)) for value in (x, norm_weight)
-    )
     outputs = [value for value in layer.outputs if isinstance(value, Tensor)]
     given = dict.fromkeys(layer.inputs)  # positions and slots of rows are one table
     operands = [value for value in given if isinstance(value, Tensor) and value not in (normed, bias, *apart)]
     terms = norm_weight if bias is None else _concatenated(uses, bias, norm_weight, columns)
-    if terms is None or not (no_hazards and exact(x, terms, normed, *outputs)):
+    if terms is None or not exact(x, terms, normed, *outputs):
         return ()
-    if not (
-        worth_recomputing(columns, x.max_shape[-1], limits)
-        and _fit_apart((x, terms, *operands, *outputs), apart, limits)
-    ):
+    bound = (x, terms, *operands, *outputs)
+    if not (worth_recomputing(columns, x.max_shape[-1], limits) and _fit_apart(bound, apart, limits)):
         return ()
     args = (x, norm_weight, terms, eps, None, *layer.args[1:])
     return [Replacement(layer, RMS_NORM_LAYERS[layer.name], (norm, layer), args, () if bias is None else (terms,))]
@@ -282,39 +272,31 @@ def _signature(layer: Node) -> tuple[Any, ...]:
     return x, group, weight.max_shape[1:], scales.max_shape[:-1], dtypes
 
 
-def _merged(uses: DefUse, layers: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
-    """Several linears as one, their columns interleaved or concatenated."""
-    for layer in layers:
-        if layer.name != LINEAR_Q4 or _signature(layer) != _signature(layers[0]):
+def _merged(
+    uses: DefUse, layers: Sequence[Node], limits: Limits, *, interleaved: bool, apart: Sequence[Node] = ()
+) -> _Merged | None:
+    """Several linears as one, their columns interleaved or concatenated; those `apart` share their bias alone."""
+    every = (*layers, *apart)
+    for layer in every:
+        if layer.name != LINEAR_Q4 or _signature(layer) != _signature((apart if layer in apart else layers)[0]):
             return None
         _, weight, scales, _, _, out = layer.args
         own = all(uses.private_constant(layer, tensor) for tensor in _constants(layer))
-        if scales.max_shape[-1] != weight.max_shape[0] or not (own and uses.single_assignment(out)):
+        alike = scales.max_shape[-1] == weight.max_shape[0] and out.dtype == layers[0].args[-1].dtype
+        if not (alike and own and uses.single_assignment(out)):
             return None
-    x, weight, scales, group, bias, _ = layers[0].args
-    if not uses.unchanged(x, layers):
+    x, weight, scales, group, _, _ = layers[0].args
+    terms = [term for layer in every for term in _constants(layer)[2:]]
+    if len(terms) not in (0, len(every)) or len({term.dtype for term in terms}) > 1 or not uses.unchanged(x, every):
         return None
-    weights, factors, *terms = zip(*(_constants(layer) for layer in layers), strict=True)
+    weights, factors = zip(*(layer.args[1:3] for layer in layers), strict=True)
     columns = sum(each.max_shape[0] for each in weights)
     by_group = scales.max_shape[:-1]
     made = [
         merged_constant(weights, (columns, *weight.max_shape[1:]), 0, interleaved),
         merged_constant(factors, (*by_group, columns), len(by_group), interleaved),
-        *(merged_constant(each, (columns,), 0, interleaved) for each in terms),
     ]
-    args = (x, *made[:2], group, None if bias is None else made[2])
-    return (args, tuple(made)) if fit(made, limits) else None
-
-
-def _with_values_apart(uses: DefUse, layers: Sequence[Node], limits: Limits) -> _Merged | None:
-    """Queries and keys as one linear, beside the values as they are; their biases as one."""
-    merged = _merged(uses, layers[:2], limits, interleaved=False)
-    if merged is None or _merged(uses, layers[2:], limits, interleaved=False) is None:
-        return None
-    terms = [term for layer in layers for term in _constants(layer)[2:]]
-    alike = len({term.dtype for term in terms}) < 2 and layers[2].args[-1].dtype == layers[0].args[-1].dtype
-    if not alike or len(terms) not in (0, 3) or not uses.unchanged(layers[0].args[0], layers):
-        return None
-    x, weight, scales, group, _ = merged[0]
-    bias = merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
-    return (x, weight, scales, group, bias), (weight, scales) if bias is None else (weight, scales, bias)
+    if terms:
+        made.append(merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, interleaved))
+    args = (x, *made[:2], group, made[2] if terms else None)
+    return (args, tuple(made)) if fit(made, limits) and all(fit(_constants(each), limits) for each in apart) else None

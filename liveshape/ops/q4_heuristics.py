@@ -8,6 +8,7 @@ say which rows a thread or a workgroup has, and change nothing in how one of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -155,14 +156,19 @@ def _int8_split_k(tiles: int, depth: int) -> int:
     steps = ceil_div(depth, QUANT_GROUP)
 
     def cost(splits: int) -> float:
-        full, left = divmod(tiles * splits, 2 * MULTIPROCESSORS)
-        last = INT8_TWO_TILES_COST if left > MULTIPROCESSORS else INT8_ONE_TILE_COST if left else 0.0
-        waves = (full * INT8_TWO_TILES_COST + last) * steps / splits + (full + (left > 0)) * INT8_WAVE_COST
-        return waves + tiles * splits * INT8_TILE_SUMS_COST
+        count = tiles * splits
+        waves = _waves(count, INT8_ONE_TILE_COST, INT8_TWO_TILES_COST) * steps / splits
+        return waves + ceil_div(count, 2 * MULTIPROCESSORS) * INT8_WAVE_COST + count * INT8_TILE_SUMS_COST
 
     if depth < 2 * MIN_SPLIT_DEPTH:
         return 1
     return min(range(2, min(MAX_INT8_SPLITS, depth // MIN_INT8_SPLIT_DEPTH) + 1), key=cost)
+
+
+def _waves(count: int, one: float, two: float) -> float:
+    """The time of tiles of which two share a multiprocessor, but in a last wave of few, where each has its own."""
+    full, left = divmod(count, 2 * MULTIPROCESSORS)
+    return full * two + (two if left > MULTIPROCESSORS else one if left else 0.0)
 
 
 @lru_cache(maxsize=1024)  # of few values
@@ -199,9 +205,8 @@ def _cost(tiles: int, splits: int, steps: int, int8: bool) -> float:
     if int8:
         waves: float = ceil_div(count, MULTIPROCESSORS)
     else:
-        full, left = divmod(count, 2 * MULTIPROCESSORS)
-        last = 0 if left == 0 else ONE_RESIDENT_COST if left <= MULTIPROCESSORS else TWO_RESIDENT_COST
-        waves = full * TWO_RESIDENT_COST + last + (FIRST_WAVE_COST if count > MULTIPROCESSORS else 0)
+        waves = _waves(count, ONE_RESIDENT_COST, TWO_RESIDENT_COST)
+        waves += FIRST_WAVE_COST if count > MULTIPROCESSORS else 0
     reduction = count * (INT8_PARTIAL_SUMS_COST if int8 else PARTIAL_SUMS_COST) + COMBINE_COST if splits > 1 else 0.0
     return waves * (ceil_div(steps, splits) * QUANT_GROUP + TILE_COST) + reduction
 
@@ -229,9 +234,7 @@ def gemv_config(layer: dict[str, Any], limits: Limits) -> dict[str, Any]:
     depth, group, bits, many_threads = layer["depth"], layer["GROUP"], layer["BITS"], limits.has_many_threads
     vectors = layer["column_bytes"] % 16 == 0 and (bits == 8 or layer["MINIMA"] or not many_threads)
     words = ceil_div(depth, 8)
-    unit_threads = 1
-    while unit_threads < MAX_UNIT_THREADS and unit_threads * PREFETCH_WORDS < words:
-        unit_threads = unit_threads * 2
+    unit_threads = _doubled(1, MAX_UNIT_THREADS, lambda threads: threads * PREFETCH_WORDS < words)
     scaled, units = 8 if group % 8 == 0 else 1, ceil_div(layer["columns"], 4)
     prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (4 * PREFETCH_WORDS) == 0
@@ -282,8 +285,9 @@ def few_rows_config(
     rows: int, columns: int, depth: int, group: int, int8: bool, quantizes: bool = False
 ) -> dict[str, Any]:
     """How threads reduce the depth of four columns of 1, 2, 4 or 8 rows, floats two at least; int8's may quantize."""
-    thread_rows = _rows_per_thread(rows) if int8 else max(_rows_per_thread(rows), 2)
-    unit_threads = _unit_threads(depth // QUANT_GROUP // 2 if int8 else ceil_div(depth, 8) // 8)
+    thread_rows = _doubled(1 if int8 else 2, ROWS_PER_THREAD, lambda count: count < rows)
+    wanted = depth // QUANT_GROUP // 2 if int8 else ceil_div(depth, 8) // 8
+    unit_threads = _doubled(MIN_UNIT_THREADS, ROW_UNIT_THREADS, lambda threads: threads * 2 <= wanted)
     return {
         "ROWS": thread_rows,
         "UNIT_THREADS": min(unit_threads, QUANTIZING_UNIT_THREADS) if quantizes else unit_threads,
@@ -301,7 +305,7 @@ def int8_gemv_config(layer: dict[str, Any], quantized_units: int, limits: Limits
     columns, depth = layer["columns"], layer["depth"]
     more = layer["MINIMA"] or layer["BITS"] == 8
     alternating = ALTERNATING_UNITS if more and limits.has_many_threads else 1
-    units, unit_threads = ceil_div(columns, 4), MIN_UNIT_THREADS
+    units = ceil_div(columns, 4)
     if quantized_units == RESIDUAL_UNITS:
         most = RESIDUAL_THREADS if limits.subgroup else QUANTIZING_THREADS
         threads = 1 << min(limits.max_invocations, most).bit_length() - 1
@@ -310,24 +314,17 @@ def int8_gemv_config(layer: dict[str, Any], quantized_units: int, limits: Limits
         unit_threads = max(threads // quantized_units, 1)
         return {"UNIT_THREADS": unit_threads, "ALTERNATING": alternating, "WG": threads, "cooperative_units": units}
     most = QUANTIZING_UNIT_THREADS if quantized_units else MAX_UNIT_THREADS
-    while unit_threads < most and unit_threads * units < ENOUGH_THREADS and unit_threads * 2 * QUANT_GROUP <= depth:
-        unit_threads = unit_threads * 2
+    unit_threads = _doubled(
+        MIN_UNIT_THREADS, most, lambda each: each * units < ENOUGH_THREADS and each * 2 * QUANT_GROUP <= depth
+    )
     return {"UNIT_THREADS": unit_threads, "ALTERNATING": alternating, "cooperative_units": units}
 
 
-def _rows_per_thread(rows: int) -> int:
-    """Rows that share a thread's loads of the weight, of few: a power of two."""
-    thread_rows = 1
-    while thread_rows < rows and thread_rows < ROWS_PER_THREAD:
-        thread_rows = thread_rows * 2
-    return thread_rows
-
-
-def _unit_threads(wanted: int) -> int:
-    unit_threads = MIN_UNIT_THREADS
-    while unit_threads < ROW_UNIT_THREADS and unit_threads * 2 <= wanted:
-        unit_threads = unit_threads * 2
-    return unit_threads
+def _doubled(count: int, most: int, may: Callable[[int], bool]) -> int:
+    """A count that is doubled while it may be, up to the most."""
+    while count < most and may(count):
+        count = count * 2
+    return count
 
 
 def tile_config(rows: int, columns: int, group: int, int8: bool, large: bool, limits: Limits) -> dict[str, Any]:

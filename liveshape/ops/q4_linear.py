@@ -202,6 +202,7 @@ def _layer(
         "weight_words": ceil_div(columns * column_bytes, 4),
         "scale_stride": scale_stride,
         "splits": 1,
+        "norm_at": 0 if bias is None else bias.numel,
         "HIGH_FIRST": high_first,
         "SCALES_ALIGNED": high_first or scales.shape[-1] % 4 == 0,
         "BITS": 4 if nibbles else 8,
@@ -321,7 +322,7 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
     yield _half_rows(product, halved.x)
     ours = product._replace(x=halved.x)
     if not packed:
-        unpacked = {name: value for name, value in layer.items() if name not in ("rows", "splits", "BIAS")}
+        unpacked = {name: value for name, value in layer.items() if name not in ("rows", "splits", "norm_at", "BIAS")}
         yield HALF_WEIGHT(
             halved.weight, halved.factors, weight, scales, **unpacked, **half_weight_config(columns, depth)
         )

@@ -32,7 +32,7 @@ def embedding_q4gsw(
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """A 4-bit table; in the order of a linear the even elements lie in the low nibbles."""
-    yield _embedding(weight, scales, None, group_size, indices, out, 4, HIGH_FIRST=not is_linear_weight)
+    yield _embedding(weight, scales, None, indices, out, 4, group_size, HIGH_FIRST=not is_linear_weight)
 
 
 def _register(name: str, bits: int, **choices: Any) -> None:
@@ -46,7 +46,7 @@ def _register(name: str, bits: int, **choices: Any) -> None:
     def embedding(
         weight: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, indices: LiveTensor, out: LiveTensor
     ) -> Iterator[Dispatch]:
-        yield _embedding(weight, scales, zero_points, _group(weight, scales, bits), indices, out, bits, **choices)
+        yield _embedding(weight, scales, zero_points, indices, out, bits, **choices)
 
 
 _register("4bit", 4, HIGH_FIRST=True)
@@ -65,31 +65,26 @@ def embedding_with_minima(
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """A 4-bit or 8-bit table with asymmetric groups: a scale and a minimum."""
-    group = _group(weight, scales, bits)
-    yield _embedding(weight, scales, minima, group, indices, out, bits, MINIMA=True, HIGH_FIRST=not is_linear_weight)
-
-
-def _group(weight: LiveTensor, scales: LiveTensor, bits: int) -> int:
-    """The group size: how many of a row share a scale."""
-    return weight.shape[1] * (8 // bits) // (scales.shape[1] if scales.rank == 2 else 1)
+    yield _embedding(weight, scales, minima, indices, out, bits, MINIMA=True, HIGH_FIRST=not is_linear_weight)
 
 
 def _embedding(
     weight: LiveTensor,
     scales: LiveTensor,
     zeros: LiveTensor | None,
-    group: int,
     indices: LiveTensor,
     out: LiveTensor,
     bits: int,
+    group: int | None = None,
     *,
     MINIMA: bool = False,
     **choices: Any,
 ) -> Dispatch:
-    """`zeros` are the zero points of the groups, or their minima."""
+    """`zeros` are the zero points of the groups, or their minima; of one scale or more a row there are groups alike."""
     rows, row_bytes = weight.shape
     row_scales = scales.shape[1] if scales.rank == 2 else 1
     width = row_bytes * (8 // bits)
+    group = width // row_scales if group is None else group
     for given in (scales,) if zeros is None else (scales, zeros):
         if group < 1 or row_scales * group < width or given.numel < rows * row_scales:
             raise ShapeError(f"{given.shape} scales or zero points are too few for {rows} rows of {width} by {group}")

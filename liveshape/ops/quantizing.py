@@ -108,28 +108,6 @@ def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int
     return values_of(e, x, scale, zero_point)
 
 
-@by_blocks(
-    *_both("quantize", "per_channel.default", "per_channel.out"),
-    schema=f"x scales zero_points axis {_RANGE} dtype out",
-    rows=by_channels,
-)
-def quantize_per_channel(
-    e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, axis: int, quant_min: int, quant_max: int
-) -> Term:
-    return codes(e, *_channels(x, axis).operands(x, scales, zero_points), quant_min, quant_max)
-
-
-@by_blocks(
-    *_both("dequantize", "per_channel.default", "per_channel.out"),
-    schema=f"x scales zero_points axis {_OUT}",
-    rows=by_channels,
-)
-def dequantize_per_channel(
-    e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor | None, axis: int
-) -> Term:
-    return values_of(e, *_channels(x, axis).operands(x, scales, zero_points))
-
-
 @op(
     "torchao.quantize_affine.default",
     schema=f"x block_size scale zero_point output_dtype {_RANGE} out",
@@ -161,19 +139,27 @@ def dequantize_affine(
     return values_of(e, *_split(x, block_size).operands(x, scale, zero_point))
 
 
-def _register(form: str, tail: str, rows: Any, blocks: Callable[[LiveTensor], Blocks], zero_first: bool) -> None:
-    """Both directions, of what has a scale and a zero point for each of these blocks."""
+_FACTORS = {"x": LiveTensor, "scales": LiveTensor, "zero_points": LiveTensor}
 
-    @by_blocks(*_both("quantize", form, tail), schema=f"x scales zero_points {_RANGE} dtype out", rows=rows)
-    def quantize(
-        e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor, quant_min: int, quant_max: int
-    ) -> Term:
-        operands = blocks(x).operands(x, scales, zero_points)
-        return codes(e, *operands, quant_min, quant_max, zero_first=zero_first)
 
-    @by_blocks(*_both("dequantize", form, tail), schema=f"x scales zero_points {_OUT}", rows=rows)
-    def dequantize(e: Build, x: LiveTensor, scales: LiveTensor, zero_points: LiveTensor) -> Term:
-        return values_of(e, *blocks(x).operands(x, scales, zero_points))
+def _register(
+    form: str, tail: str, rows: Any, blocks: Callable[..., Blocks], by: str = "", *, zero_first: bool = False
+) -> None:
+    """Both directions, of what has a scale and a zero point for each of these blocks, which an integer may tell."""
+    given = _FACTORS | dict.fromkeys(by.split(), int)
+    names, limits = _both("quantize", form, tail), dict.fromkeys(_RANGE.split(), int)
+
+    @by_blocks(*names, schema=f"x scales zero_points {by} {_RANGE} dtype out", rows=rows, given=given | limits)
+    def quantize(e: Build, *arguments: Any) -> Term:
+        x, scales, zeros, *how, low, high = arguments
+        return codes(e, *blocks(x, *how).operands(x, scales, zeros), low, high, zero_first=zero_first)
+
+    names, optional = _both("dequantize", form, tail), {"zero_points": LiveTensor | None}
+
+    @by_blocks(*names, schema=f"x scales zero_points {by} {_OUT}", rows=rows, given=given | optional)
+    def dequantize(e: Build, *arguments: Any) -> Term:
+        x, scales, zeros, *how = arguments
+        return values_of(e, *blocks(x, *how).operands(x, scales, zeros))
 
 
 def _channels(x: LiveTensor, axis: int) -> Blocks:
@@ -186,11 +172,10 @@ def tokens(x: LiveTensor) -> Blocks:
     return Blocks((prod(x.shape[:-1]), x.shape[-1]), (True, False))
 
 
-_register(
-    "per_tensor.tensor", "per_tensor.Tensor_out", elementwise("x"), lambda x: Blocks(x.shape, (False,) * x.rank), False
-)
+_register("per_tensor.tensor", "per_tensor.Tensor_out", elementwise("x"), lambda x: Blocks(x.shape, (False,) * x.rank))
+_register("per_channel.default", "per_channel.out", by_channels, _channels, "axis")
 # Here, and only here, torch adds the zero point before it rounds.
-_register("per_token.default", "per_token.out", with_scales("x", "scales", "zero_points"), tokens, True)
+_register("per_token.default", "per_token.out", with_scales("x", "scales", "zero_points"), tokens, zero_first=True)
 
 
 def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number, Number]:

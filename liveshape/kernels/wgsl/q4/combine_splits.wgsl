@@ -1,7 +1,4 @@
 // Split-K of a 4-bit linear layer: a thread sums the partial sums of four columns of a row, for the epilogue.
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
 override WG: u32 = 64;
 
 const PLACES: u32 = WG;

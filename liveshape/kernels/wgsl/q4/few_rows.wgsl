@@ -1,10 +1,6 @@
 // 4-bit linear layer of a few rows, of floats or quantized, bound by reading the weight once: a unit is four columns of
 // up to ROWS rows, UNIT_THREADS threads split its depth, and each weight is dequantized once for these rows.
 #choice OPERANDS: floats, int8
-// T: f32, f16
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
 override ROWS: u32 = 2; // that a thread takes: 1, 2, 4 or 8
 override UNIT_THREADS: u32 = 1;
 

@@ -27,22 +27,6 @@ fn fetch(columns: vec4<u32>, i: u32) -> Eight {
     return Eight(words, more, vec4<f32>(1.0), vec4<f32>(), i * 8u);
 }
 
-fn dequantized_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
-    let places = transpose(block);
-    return transpose(mat4x4<f32>(
-        dequantized_at(places[0], column, k),
-        dequantized_at(places[1], column, k + 1u),
-        dequantized_at(places[2], column, k + 2u),
-        dequantized_at(places[3], column, k + 3u),
-    ));
-}
-
-fn blocks_of_bytes(words: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(
-        four_of_bytes(words.x), four_of_bytes(words.y), four_of_bytes(words.z), four_of_bytes(words.w),
-    );
-}
-
 // The same places dequantized, once for all rows.
 struct Numbers {
     low: mat4x4<f32>,
@@ -53,22 +37,16 @@ struct Numbers {
 }
 
 fn numbers_of(eight: Eight, column: u32) -> Numbers {
-    var low: mat4x4<f32>;
-    var high: mat4x4<f32>;
-    if (BITS == 8u) {
-        low = blocks_of_bytes(eight.words);
-        high = blocks_of_bytes(eight.more);
-    } else {
-        let a = in_order(eight.words.x);
-        let b = in_order(eight.words.y);
-        let c = in_order(eight.words.z);
-        let d = in_order(eight.words.w);
-        low = mat4x4<f32>(four_of(a), four_of(b), four_of(c), four_of(d));
-        high = mat4x4<f32>(four_of(a >> 16u), four_of(b >> 16u), four_of(c >> 16u), four_of(d >> 16u));
-    }
+    let words = eight.words;
+    let more = eight.more;
+    var low = mat4x4<f32>(low_codes(words.x), low_codes(words.y), low_codes(words.z), low_codes(words.w));
+    var high = mat4x4<f32>(
+        high_codes(words.x, more.x), high_codes(words.y, more.y),
+        high_codes(words.z, more.z), high_codes(words.w, more.w),
+    );
     if (SCALE_SPAN == 1u) {
-        low = dequantized_each(low, column, eight.k);
-        high = dequantized_each(high, column, eight.k + 4u);
+        low = transpose(dequantized_each(transpose(low), column, eight.k));
+        high = transpose(dequantized_each(transpose(high), column, eight.k + 4u));
     }
     return Numbers(low, high, eight.scale, eight.minimum, eight.k);
 }

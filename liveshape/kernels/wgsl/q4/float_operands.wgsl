@@ -1,4 +1,5 @@
 // Rows of floats: the nibbles or bytes of the weight are dequantized.
+// T: f32, f16
 @group(0) @binding(0) var<storage, read> x: array<V>;
 #include q4/layer
 #include q4/weight_codes

@@ -13,6 +13,7 @@ alias Load = mat4x4<f32>;
 var<workgroup> tile: array<vec4<f32>, STEP * PITCH>;
 
 #include q4/float_operands
+#include q4/column_vectors
 
 fn swizzle(k: u32) -> u32 {
     return select(0u, k / 4u % 4u * 2u, LARGE);
@@ -26,24 +27,19 @@ fn block_of_x(row: u32, k: u32) -> Load {
     ));
 }
 
-fn block_of_weight(first: u32, k: u32) -> Load {
-    let last = params.columns - 1u;
-    let column = min(first, last);
+fn block_of_weight(column: u32, k: u32) -> Load {
+    let columns = columns_from(column);
     let codes = transpose(mat4x4<f32>(
-        four_codes(column, k), four_codes(min(column + 1u, last), k),
-        four_codes(min(column + 2u, last), k), four_codes(min(column + 3u, last), k),
+        four_codes(columns.x, k), four_codes(columns.y, k), four_codes(columns.z, k), four_codes(columns.w, k),
     ));
-    if (SCALE_SPAN == 4u) {
-        let scale = scale_four(column, k);
-        let minimum = minimum_four(column, k);
-        return mat4x4<f32>(
-            dequantized(codes[0], scale, minimum), dequantized(codes[1], scale, minimum),
-            dequantized(codes[2], scale, minimum), dequantized(codes[3], scale, minimum),
-        );
+    if (SCALE_SPAN == 1u) {
+        return dequantized_each(codes, columns.x, k);
     }
+    let scale = scale_four(columns.x, k);
+    let minimum = minimum_four(columns.x, k);
     return mat4x4<f32>(
-        dequantized_at(codes[0], column, k), dequantized_at(codes[1], column, k + 1u),
-        dequantized_at(codes[2], column, k + 2u), dequantized_at(codes[3], column, k + 3u),
+        dequantized(codes[0], scale, minimum), dequantized(codes[1], scale, minimum),
+        dequantized(codes[2], scale, minimum), dequantized(codes[3], scale, minimum),
     );
 }
 

@@ -1,10 +1,6 @@
 // 4-bit GEMV of one row, of floats or quantized, bound by reading the weight: a unit is four columns, and UNIT_THREADS
 // threads split its depth. The first weights are prefetched while the row is loaded.
 #choice OPERANDS: floats, int8
-// T: f32, f16
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 

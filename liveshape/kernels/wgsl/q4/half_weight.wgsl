@@ -2,7 +2,6 @@
 // largest number in their range. A workgroup takes 16 columns of a split of the depth, a thread 32 neighbours of one at
 // a time, of which at least eight have one scale.
 // unchecked: columns and depth are those of the tensors, which planning checked; columns of the weight begin at vectors.
-// TScale: f32, f16
 override WG: u32 = 256;
 
 const COLUMNS: u32 = 16;
@@ -33,19 +32,13 @@ var<workgroup> largest_of: array<f32, WG>;
 // Eight neighbours of a column.
 fn unpacked_eight(column: u32, k: u32, inverse: f32) -> vec4<u32> {
     let at = k / GROUP * params.scale_stride + column;
-    let scale = vec4<f32>(scale_one(at) * inverse);
-    var minimum = vec4<f32>();
+    var minimum = 0.0;
     if (MINIMA) {
-        minimum = vec4<f32>(scale_one(at + params.scale_stride / 2u) * inverse);
+        minimum = scale_one(at + params.scale_stride / 2u) * inverse;
     }
-    let words = weight[(column * params.column_bytes + k * BITS / 8u) / 16u];
-    if (BITS == 8u) {
-        let pair = select(words.xy, words.zw, k % 16u == 8u);
-        return eight_halves(
-            dequantized(four_of_bytes(pair.x), scale, minimum), dequantized(four_of_bytes(pair.y), scale, minimum),
-        );
-    }
-    return eight_nibbles(words[k / 8u % 4u], scale, minimum);
+    let vector = weight[(column * params.column_bytes + k * BITS / 8u) / 16u];
+    let first = k * BITS / 32u % 4u;
+    return eight_of(vector[first], vector[min(first + 1u, 3u)], scale_one(at) * inverse, minimum);
 }
 
 @compute @workgroup_size(WG)

@@ -13,10 +13,11 @@ fn largest_weight(column: u32, first: u32, last: u32, stride: u32) -> f32 {
     return most;
 }
 
-// Eight neighbours of a column in a word, as halves.
-fn eight_nibbles(bytes: u32, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<u32> {
-    let word = in_order(bytes);
+// Eight neighbours of a column, as halves.
+fn eight_of(word: u32, more: u32, scale: f32, minimum: f32) -> vec4<u32> {
+    let scales = vec4<f32>(scale);
+    let minima = vec4<f32>(minimum);
     return eight_halves(
-        dequantized(four_of(word), scale, minimum), dequantized(four_of(word >> 16u), scale, minimum),
+        dequantized(low_codes(word), scales, minima), dequantized(high_codes(word, more), scales, minima),
     );
 }

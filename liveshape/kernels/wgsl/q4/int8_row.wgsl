@@ -9,6 +9,7 @@ override DEPTH_GROUPS: u32 = 64; // groups of 32 places in the depth
 
 const WORDS: u32 = DEPTH_GROUPS * 4; // of eight places
 
+// T: f32, f16
 @group(0) @binding(0) var<storage, read> x: array<vec4<T>>;
 #include q4/layer
 #include q4/nibble_bytes

@@ -23,6 +23,7 @@ var<workgroup> factors: array<vec4<f32>, BUFFERS * FACTORS>; // scales of column
 var<workgroup> terms: array<vec4<f32>, TERMS>;
 
 #include q4/int8_operands
+#include q4/column_vectors
 
 // Four words of four rows, or what else a thread loads.
 struct Load {
@@ -56,14 +57,8 @@ fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
 }
 
 fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
-    let last = params.columns - 1u;
-    let wide = groups() * (BITS / 4u);
-    return vec4<u32>(
-        weight[min(column, last) * wide + group][word],
-        weight[min(column + 1u, last) * wide + group][word],
-        weight[min(column + 2u, last) * wide + group][word],
-        weight[min(column + 3u, last) * wide + group][word],
-    );
+    let at = columns_from(column) * groups() * (BITS / 4u) + group;
+    return vec4<u32>(weight[at.x][word], weight[at.y][word], weight[at.z][word], weight[at.w][word]);
 }
 
 // Of the codes in the tile: nibbles are there 16 times as large.

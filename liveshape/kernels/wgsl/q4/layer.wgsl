@@ -1,4 +1,6 @@
 // What all kernels of a 4-bit linear layer share: see q4/scales.wgsl for its weight.
+// TOut: f32, f16
+// TBias: f32, f16
 override BIAS: bool = false;
 
 struct Params {
@@ -9,6 +11,7 @@ struct Params {
     weight_words: u32,
     scale_stride: u32, // from group to group
     splits: u32, // of the depth (split-K)
+    norm_at: u32, // where the weight of an RMSNorm lies, behind the bias
 #if EPILOGUE == rotary
 #if POSITIONS == table
     positions: u32, // that the tables have
@@ -26,17 +29,6 @@ struct Params {
 #include q4/scales
 
 var<private> split: u32; // of the depth, that the sums are of
-
-// How many columns the bias has: those of all weights, where queries, keys and values have several.
-fn bias_columns() -> u32 {
-#if EPILOGUE == rotary
-    return QUERY_COLUMNS + 2u * KEY_COLUMNS;
-#elif EPILOGUE == qkv
-    return QUERY_COLUMNS + KEY_COLUMNS + VALUE_COLUMNS;
-#else
-    return params.columns;
-#endif
-}
 
 fn with_bias(column: u32, product: f32) -> f32 {
     if (BIAS) {

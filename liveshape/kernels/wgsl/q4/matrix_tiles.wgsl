@@ -3,9 +3,6 @@
 // scales; few take it PACKED, as nibbles, and unpack them to the tile. What rows and columns were divided by is given
 // back to the sums.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
 override WG: u32 = 128;
 override PACKED: bool = false;
 
@@ -75,10 +72,9 @@ fn packed_at(vectors: u32, column: u32, vector: u32) -> Packed {
 }
 
 fn stage_packed(column: u32, vector: u32, given: Packed, inverse: f32) {
-    let scale = vec4<f32>(given.scale * inverse);
-    let minimum = vec4<f32>(given.minimum * inverse);
     for (var i = 0u; i < 4u; i++) {
-        tile[COLUMNS_AT + column * PITCH + vector * 4u + i] = eight_nibbles(given.words[i], scale, minimum);
+        tile[COLUMNS_AT + column * PITCH + vector * 4u + i] =
+            eight_of(given.words[i], 0u, given.scale * inverse, given.minimum * inverse);
     }
 }
 

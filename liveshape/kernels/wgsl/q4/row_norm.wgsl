@@ -5,7 +5,7 @@ override EPS: f32 = 0.0;
 #include reduction/across_workgroup
 
 fn norm_weight_four(i: u32) -> vec4<f32> {
-    let at = select(0u, bias_columns(), BIAS) + i * 4u;
+    let at = params.norm_at + i * 4u;
     return vec4<f32>(f32(bias[at]), f32(bias[at + 1u]), f32(bias[at + 2u]), f32(bias[at + 3u]));
 }
 

@@ -1,6 +1,7 @@
 // The weight of a 4-bit linear layer is [N, K] in nibbles, eight to a word, offset by 8, or in bytes with a sign; a scale
 // belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N], or in [K / GROUP, 2, N] with the
 // minimum that is added to each of these.
+// TScale: f32, f16
 override BITS: u32 = 4; // of a weight, 4 or 8
 override MINIMA: bool = false;
 override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles

@@ -6,10 +6,6 @@
 // barrier is enough for a step.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 #choice OPERANDS: floats, int8
-// T: f32, f16
-// TOut: f32, f16
-// TScale: f32, f16
-// TBias: f32, f16
 override WG: u32 = 128;
 override ROW_THREADS: u32 = 8;
 override ROW_VEC4S: u32 = 2; // that a thread takes, 1 or 2

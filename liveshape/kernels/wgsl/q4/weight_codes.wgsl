@@ -44,6 +44,21 @@ fn four_of_bytes(bytes: u32) -> vec4<f32> {
     );
 }
 
+// Eight neighbours of a column: nibbles of a word, or bytes of that and of one more.
+fn low_codes(word: u32) -> vec4<f32> {
+    if (BITS == 8u) {
+        return four_of_bytes(word);
+    }
+    return four_of(in_order(word));
+}
+
+fn high_codes(word: u32, more: u32) -> vec4<f32> {
+    if (BITS == 8u) {
+        return four_of_bytes(more);
+    }
+    return four_of(in_order(word) >> 16u);
+}
+
 // The word with four neighbours of a column, from place k of the depth on, a multiple of 4.
 fn four_at(column: u32, k: u32) -> u32 {
     return word(column, select(k / 8u * 4u, k, BITS == 8u));
@@ -72,4 +87,12 @@ fn dequantized(codes: vec4<f32>, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<f
 fn dequantized_at(codes: vec4<f32>, column: u32, k: u32) -> vec4<f32> {
     let existing = min(k, params.depth - 1u);
     return dequantized(codes, scale_four(column, existing), minimum_four(column, existing));
+}
+
+// Of four places of the depth, each with a scale of its own.
+fn dequantized_each(codes: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(
+        dequantized_at(codes[0], column, k), dequantized_at(codes[1], column, k + 1u),
+        dequantized_at(codes[2], column, k + 2u), dequantized_at(codes[3], column, k + 3u),
+    );
 }
