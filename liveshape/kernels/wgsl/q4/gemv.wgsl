@@ -71,43 +71,64 @@ fn plus_group(total: Total, four: Four, row: Places, of_row: vec4<f32>) -> Total
 #include q4/epilogue_unit
 
 #if OPERANDS == floats
-alias Prefetched = array<Eight, PREFETCHED>;
+fn plus(sums: vec4<f32>, eight: Eight, column: u32) -> vec4<f32> {
+    return plus_row(sums, numbers_of(eight, column), 0u);
+}
+
+// What a thread prefetches; made at once, since compilers for CPUs keep what is made field by field in memory.
+struct Prefetched {
+    first: Eight,
+    second: Eight,
+    third: Eight,
+    fourth: Eight,
+}
 
 fn words_from(given: Vectors, n: u32) -> vec4<u32> {
     return vec4<u32>(given[0][n], given[1][n], given[2][n], given[3][n]);
 }
 
+fn neighbours(columns: vec4<u32>, k: u32) -> Prefetched {
+    let scale = scale_four(columns.x, k);
+    let minimum = minimum_four(columns.x, k);
+    var upper_scale = scale;
+    var upper_minimum = minimum;
+    if (GROUP % 32u != 0u) {
+        upper_scale = scale_four(columns.x, k + 16u);
+        upper_minimum = minimum_four(columns.x, k + 16u);
+    }
+    let places = (columns * params.column_bytes + k / 8u * BITS) / 16u;
+    let low = vectors_at(places);
+    if (BITS == 8u) {
+        let high = vectors_at(places + 1u);
+        return Prefetched(
+            Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
+            Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
+            Eight(words_from(high, 0u), words_from(high, 1u), upper_scale, upper_minimum, k + 16u),
+            Eight(words_from(high, 2u), words_from(high, 3u), upper_scale, upper_minimum, k + 24u),
+        );
+    }
+    return Prefetched(
+        Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
+        Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
+        Eight(words_from(low, 2u), vec4<u32>(), upper_scale, upper_minimum, k + 16u),
+        Eight(words_from(low, 3u), vec4<u32>(), upper_scale, upper_minimum, k + 24u),
+    );
+}
+
 fn prefetch(columns: vec4<u32>, i: u32) -> Prefetched {
-    var eights: Prefetched;
-#if VECTOR_LOADS
-    let k = i * 8u;
-    let places = (columns * params.column_bytes + i * BITS) / 16u;
-    var halves: array<Vectors, 2>; // nibbles have the first
-    halves[0] = vectors_at(places);
-    if (BITS == 8u) {
-        halves[1] = vectors_at(places + 1u);
+    if (VECTOR_LOADS) {
+        return neighbours(columns, i * 8u);
     }
-    var scale = scale_four(columns.x, k);
-    var minimum = minimum_four(columns.x, k);
-#unroll n < PREFETCHED
-    if (GROUP % 32u != 0u && $nu == 2u) {
-        scale = scale_four(columns.x, k + 16u);
-        minimum = minimum_four(columns.x, k + 16u);
+    let first = fetch(columns, i);
+    if (PREFETCHED == 4u) {
+        return Prefetched(
+            first,
+            fetch(columns, i + COOPERATING),
+            fetch(columns, i + 2u * COOPERATING),
+            fetch(columns, i + 3u * COOPERATING),
+        );
     }
-    if (BITS == 8u) {
-        let first_$n = words_from(halves[$n / 2], $nu % 2u * 2u);
-        let last_$n = words_from(halves[$n / 2], $nu % 2u * 2u + 1u);
-        eights[$n] = Eight(first_$n, last_$n, scale, minimum, k + $nu * 8u);
-    } else {
-        eights[$n] = Eight(words_from(halves[0], $nu), vec4<u32>(), scale, minimum, k + $nu * 8u);
-    }
-#endunroll
-#else
-#unroll n < PREFETCHED
-    eights[$n] = fetch(columns, i + $nu * COOPERATING);
-#endunroll
-#endif
-    return eights;
+    return Prefetched(first, first, first, first);
 }
 #elif ROW != global
 fn plus_quantized(mine: Total, four: Four, i: u32) -> Total {
@@ -148,9 +169,11 @@ fn main(
 #if OPERANDS == floats
     load_row(thread);
     loop {
-#unroll n < PREFETCHED
-        mine = plus_row(mine, numbers_of(prefetched[$n], column), 0u);
-#endunroll
+        mine = plus(mine, prefetched.first, column);
+        if (PREFETCHED == 4u) {
+            let two = plus(mine, prefetched.second, column);
+            mine = plus(plus(two, prefetched.third, column), prefetched.fourth, column);
+        }
         i += COOPERATING * PREFETCHED;
         if (i * 8u >= params.depth) {
             break;
