@@ -18,7 +18,7 @@ from liveshape.ops.fused import axis_to_cache
 from liveshape.ops.pointwise import apply
 from liveshape.ops.q4_heuristics import defers_norm, quantizes_gated
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV, RESIDUAL, RESIDUAL_QUANTIZED, ROTARY, ROTARY_BY_TABLE
-from liveshape.ops.q4_layer import Layer, Steps, q4_layer
+from liveshape.ops.q4_layer import Q4Layer, Steps, q4_layer
 from liveshape.ops.q4_linear import linear_q4gsw, q4_product
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantize_rows, quantized_shape
 from liveshape.ops.registry import Tensors
@@ -34,7 +34,7 @@ from liveshape.ops.row_tables import Start, first_row
     normed=row_wise("x", "quantized"),
     fused_from=("et_vk.linear_q4gsw.default",) * 3,
 )
-def qkv_linear_q4gsw(layer: Layer, outputs: Tensors) -> Steps:
+def qkv_linear_q4gsw(layer: Q4Layer, outputs: Tensors) -> Steps:
     """Three linears of one input, as the QKV projection is: their weights are concatenated along the columns.
 
     The last one's may be apart, if it has another format: then these are two dispatches.
@@ -52,7 +52,7 @@ def qkv_linear_q4gsw(layer: Layer, outputs: Tensors) -> Steps:
     normed=row_wise("x", "quantized"),
     fused_from=("et_vk.linear_q4gsw.default",) * 2,
 )
-def gated_linear_q4gsw(layer: Layer, gate: Any, out: LiveTensor) -> Steps:
+def gated_linear_q4gsw(layer: Q4Layer, gate: Any, out: LiveTensor) -> Steps:
     """An expression of two linears of one input, whose columns are interleaved: silu(first) * second, for example.
 
     `out` is floats, or quantized for the layer that reads it: see `lower/activations.py`.
@@ -80,7 +80,7 @@ def gated_linear_q4gsw(layer: Layer, gate: Any, out: LiveTensor) -> Steps:
     fused_from=("et_vk.linear_q4gsw.default", "aten.add.Tensor"),
 )
 def residual_linear_q4gsw(
-    layer: Layer,
+    layer: Q4Layer,
     residual: LiveTensor,
     out: LiveTensor,
     *,
@@ -109,7 +109,7 @@ def residual_linear_q4gsw(
     fused_from=("liveshape.residual_linear_q4gsw",),
 )
 def residual_quantized_linear_q4gsw(
-    layer: Layer, residual: LiveTensor, norm_weight: LiveTensor, outputs: Tensors
+    layer: Q4Layer, residual: LiveTensor, norm_weight: LiveTensor, outputs: Tensors
 ) -> Steps:
     """The same; of one row the epilogue also quantizes the sum for the layers of its RMSNorm, which read that instead.
 
@@ -138,7 +138,7 @@ def _rotated(node: Node, carried: Carried) -> Carried | None:
     fused_from=("liveshape.qkv_linear_q4gsw", "liveshape.rotary_to_cache"),
 )
 def rotary_linear_q4gsw(
-    layer: Layer,
+    layer: Q4Layer,
     cosine: LiveTensor,
     sine: LiveTensor,
     start_pos: Start | None,  # in tables of every position; None where they are of the live rows

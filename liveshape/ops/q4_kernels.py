@@ -10,7 +10,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.composition import gated
 
 
-class Epilogue(NamedTuple):
+class Q4Epilogue(NamedTuple):
     """The kernels with an epilogue, by name, and the values that it takes.
 
     It may quantize units of a workgroup, so many together; that of pairs of columns stores a `gate` of each.
@@ -21,7 +21,7 @@ class Epilogue(NamedTuple):
     values: tuple[tuple[str, Any], ...] = ()
     gate: Expression | None = None
 
-    def of(self, **values: Any) -> Epilogue:
+    def of(self, **values: Any) -> Q4Epilogue:
         """The same with these values."""
         return self._replace(values=(*self.values, *values.items()))
 
@@ -61,10 +61,10 @@ _QUANTIZED = _QUANTIZED_ROW | {
 GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns, that have the 32 neighbours of a scale
 
 
-def _with(epilogue: str, names: Mapping[str, tuple[str, dict[str, str]]], units: int = 0, **choices: str) -> Epilogue:
+def _with(epilogue: str, names: Mapping[str, tuple[str, dict[str, str]]], units: int = 0, **choices: str) -> Q4Epilogue:
     """The kernels with this epilogue of q4/epilogue.wgsl, and its other choices."""
     given = {"EPILOGUE": epilogue} | choices
-    return Epilogue({name: Kernel.load(f"q4/{file}", **given, **own) for name, (file, own) in names.items()}, units)
+    return Q4Epilogue({name: Kernel.load(f"q4/{file}", **given, **own) for name, (file, own) in names.items()}, units)
 
 
 STORE, SPLIT_K, QKV, ROTARY, RESIDUAL, GATED = (

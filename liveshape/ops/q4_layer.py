@@ -60,7 +60,7 @@ class Weight(NamedTuple):
         return vectors and takes_matrices(rows, columns, x.shape[-1], self.group, limits)
 
 
-class Layer(NamedTuple):
+class Q4Layer(NamedTuple):
     """Rows, their weights, the bias of all columns, and the RMSNorm of the rows before.
 
     There is one weight, or a second one of the values of a QKV projection, in a format of its own.
@@ -96,7 +96,7 @@ def q4_layer(
     `quantized` by the epilogue that produced it.
 
     >>> @q4_layer("liveshape.residual_linear_q4gsw", rows=row_wise("x", "residual"))
-    ... def residual_linear_q4gsw(layer: Layer, residual: LiveTensor, out: LiveTensor): ...  # doctest: +SKIP
+    ... def residual_linear_q4gsw(layer: Q4Layer, residual: LiveTensor, out: LiveTensor): ...  # doctest: +SKIP
     """
     of_layer = _WEIGHT | (_VALUES if values_apart else {})
 
@@ -133,9 +133,9 @@ def q4_layer(
     return register
 
 
-def _layer(x: LiveTensor, codes: Any, scales: Any, group: int, bias: Any, *values: Any) -> Layer:
+def _layer(x: LiveTensor, codes: Any, scales: Any, group: int, bias: Any, *values: Any) -> Q4Layer:
     apart = (Weight(*values),) if values and values[0] is not None and values[1] is not None else ()
-    return Layer(x, (Weight(codes, scales, group), *apart), bias)
+    return Q4Layer(x, (Weight(codes, scales, group), *apart), bias)
 
 
 def _declared(called: Define, run: Define, parameters: dict[str, Any]) -> Define:

@@ -42,8 +42,8 @@ from liveshape.ops.q4_heuristics import (
     takes_packed,
     tile_config,
 )
-from liveshape.ops.q4_kernels import SPLIT_K, STORE, Epilogue
-from liveshape.ops.q4_layer import LAYER, Layer, Norm, Steps, Weight, q4_layer
+from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Epilogue
+from liveshape.ops.q4_layer import LAYER, Q4Layer, Norm, Steps, Weight, q4_layer
 from liveshape.ops.quantized_rows import (
     ASYMMETRIC_UINT8,
     NIBBLES_RANK,
@@ -69,7 +69,7 @@ MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgr
 
 
 @q4_layer("et_vk.linear_q4gsw.default", rows=row_wise("x"), normed=row_wise("x", "quantized"), product=LAYER)
-def linear_q4gsw(layer: Layer, out: LiveTensor) -> Steps:
+def linear_q4gsw(layer: Q4Layer, out: LiveTensor) -> Steps:
     out.shape = layer.shape
     if (scales := layer.weights[0].scales).rank < 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
@@ -80,7 +80,7 @@ def linear_q4gsw(layer: Layer, out: LiveTensor) -> Steps:
 def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """One scale per column, and the high nibble of a byte first."""
     out.shape = (*x.shape[:-1], weight.shape[0])
-    yield from q4_product(Layer(x, (Weight(weight, scales, x.shape[-1]),)), [(out,)], high_first=True)
+    yield from q4_product(Q4Layer(x, (Weight(weight, scales, x.shape[-1]),)), [(out,)], high_first=True)
 
 
 @op(
@@ -106,11 +106,11 @@ def linear_dq8ca_q4gsw(
     else:
         rows = yield Scratch("float32", x.max_shape)
         yield from OPS["liveshape.fake_quantize_rows"].run(x, input_scale, input_zero_point, rows)
-    yield from linear_q4gsw(Layer(rows, (Weight(weight, scales, group_size),), bias), out)
+    yield from linear_q4gsw(Q4Layer(rows, (Weight(weight, scales, group_size),), bias), out)
 
 
 def q4_product(
-    layer: Layer, outputs: Sequence[Tensors], epilogue: Epilogue = STORE, *, high_first: bool = False
+    layer: Q4Layer, outputs: Sequence[Tensors], epilogue: Q4Epilogue = STORE, *, high_first: bool = False
 ) -> Steps:
     """x @ weight.T + bias, of each weight: their columns are those of the epilogue, behind each other.
 
@@ -125,7 +125,7 @@ def q4_product(
         first = first + weight.codes.shape[0]
 
 
-def _product(own: Layer, outs: Tensors, epilogue: Epilogue, first_column: int, high_first: bool) -> Steps:
+def _product(own: Q4Layer, outs: Tensors, epilogue: Q4Epilogue, first_column: int, high_first: bool) -> Steps:
     """That of one weight."""
     x, ((weight, scales, group),), bias, norm = own
     quantizes = not high_first and own.quantizes()
@@ -219,7 +219,7 @@ class Q4Product(NamedTuple):
     x: LiveTensor
     operands: tuple[LiveTensor, LiveTensor, LiveTensor]  # the weight, its scales, its bias
     outs: Tensors
-    epilogue: Epilogue
+    epilogue: Q4Epilogue
     norm: Norm | None
     layer: dict[str, Any]
     limits: Limits
