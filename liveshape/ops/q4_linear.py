@@ -43,7 +43,7 @@ from liveshape.ops.q4_heuristics import (
     tile_config,
 )
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Epilogue
-from liveshape.ops.q4_layer import LAYER, Q4Layer, Norm, Steps, Weight, q4_layer
+from liveshape.ops.q4_layer import LAYER, Norm, Q4Layer, Steps, Weight, q4_layer
 from liveshape.ops.quantized_rows import (
     ASYMMETRIC_UINT8,
     NIBBLES_RANK,
