@@ -17,7 +17,15 @@ from liveshape.ops.reduction import MEAN, Steps, reduce, var
 from liveshape.ops.registry import Ints, Tensors, op, register_first_alone
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
-from liveshape.ops.stages import SHARE, Units, is_long, may_be_long, reduction_threads, thread_elements
+from liveshape.ops.stages import (
+    GROUP_THREADS,
+    Units,
+    is_long,
+    most_threads,
+    reduction_threads,
+    share_of,
+    statistics_of,
+)
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
 RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
@@ -31,12 +39,11 @@ LAYER_NORMS, LAYER_NORMS_BY_PARTS = (
 MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 THREAD_VECTORS = 4  # those of a layer norm that a thread has at least
 ROW_WORKGROUP = 128  # threads of its workgroups at least
-ROW_THREADS = 256  # of a row at most
 SHORT_ROW_THREADS = (8, 64)
 # Rows of so many vectors go in parts of a workgroup each, where so few of them leave most of a device idle.
 LONG_ROWS = {4096: 64, 8192: 512}
-FEW_ROWS, MOST_PARTS = max(LONG_ROWS.values()), 1024
-PART = 256 * THREAD_VECTORS  # vectors
+FEW_ROWS = max(LONG_ROWS.values())
+PART = GROUP_THREADS * THREAD_VECTORS  # vectors, which lie in registers
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -78,14 +85,11 @@ def _normalize_rows(
 ) -> Steps:
     """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
     limits: Limits = yield GetLimits()
-    threads = _most_threads(limits)
-    least_share = min(PART, threads * max(thread_elements(limits) // SHARE, 2))
     largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
-    fills = limits.has_many_threads and not limits.one_order  # whether a device should have as much to do as it can
-    statistics: LiveTensor | None = None
-    if may_be_long(largest, limits) or (fills and largest.length >= min(LONG_ROWS)):
-        most = bound if may_be_long(largest, limits) else min(bound, FEW_ROWS)
-        statistics = yield Scratch("float32", (2 * most * ceil_div(largest.length, least_share),))
+    fills = most_threads(limits) == GROUP_THREADS and not limits.one_order
+    statistics: LiveTensor | None = yield from statistics_of(largest, limits)
+    if statistics is None and fills and largest.length >= min(LONG_ROWS):
+        statistics = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
     units = Units(rows, width // vector, inner=True)
@@ -104,16 +108,12 @@ def _normalize_rows(
     }
     few = fills and any(units.length >= length and rows <= most for length, most in LONG_ROWS.items())
     if statistics is None or not (few or is_long(units, limits)):
-        values |= {"parts": 1, "share": units.length}
         yield LAYER_NORMS[len(saved) > 0](*tensors, **values, **row_threads(units, limits))
         return
-    shortest = ceil_div(units.length, MOST_PARTS)
-    share = least_share if least_share > shortest else shortest
-    parts = ceil_div(units.length, share)
-    values |= {"parts": parts, "share": share, "UNIT_THREADS": threads, "WG": max(threads, ROW_WORKGROUP)}
-    held = THREAD_VECTORS if share <= threads * THREAD_VECTORS else 0
-    yield PART_STATISTICS(statistics, x, **values, REGISTER_VECTORS=held, cooperative_units=rows * parts)
-    yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, statistics, **values, cooperative_units=rows * parts)
+    share = share_of(units, limits, PART if few else 0)
+    values |= reduction_threads(units, limits, share)
+    yield PART_STATISTICS(statistics, x, **values, REGISTER_VECTORS=THREAD_VECTORS if few and share == PART else 0)
+    yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, statistics, **values)
 
 
 def _save_scale(variance: LiveTensor | Viewed, eps: float, out: LiveTensor) -> Steps:
@@ -136,25 +136,15 @@ def _normalized(
     yield from evaluate(e.made(), out, shape=out.shape)
 
 
-def _most_threads(limits: Limits) -> int:
-    """Threads that normalize a row, or a part of it."""
-    allowed = min(ROW_THREADS, limits.max_invocations, limits.max_cooperating_threads)
-    return 1 << max(allowed, 1).bit_length() - 1
-
-
 def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
     """How many threads normalize a row, and how many vectors of it each holds: few kernels for all lengths."""
     if not limits.has_many_threads:
         return reduction_threads(rows, limits)
-    most = _most_threads(limits)
+    most = most_threads(limits)
     threads = next((each for each in SHORT_ROW_THREADS if each * THREAD_VECTORS >= rows.length and each < most), most)
     held = next((each for each in (THREAD_VECTORS, 2 * THREAD_VECTORS) if threads * each >= rows.length), 0)
-    return {
-        "UNIT_THREADS": threads,
-        "REGISTER_VECTORS": held,
-        "WG": max(threads, ROW_WORKGROUP),
-        "cooperative_units": rows.number,
-    }
+    unit = {"UNIT_THREADS": threads, "REGISTER_VECTORS": held, "WG": max(threads, ROW_WORKGROUP)}
+    return reduction_threads(rows, limits) | unit
 
 
 def check_affine(shape: Ints, *factors: LiveTensor | None) -> None:

@@ -23,6 +23,7 @@ ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/ac
 GROUP_THREADS = 256  # of the kernels of reductions
 SHORT = 512  # elements of a unit for which fewer threads are quicker
 ELEMENT_TURNS = 16  # of a thread for an element at most: its loops, and that over eight dimensions of a walk
+MOST_PARTS = 1024  # of a unit that goes in two stages
 SHARE = 8  # of what a thread may take is what it takes of a part, so that there are parts for all threads of a device
 
 
@@ -34,24 +35,32 @@ class Units(NamedTuple):
     inner: bool
 
 
-def reduction_threads(units: Units, limits: Limits) -> dict[str, Any]:
-    """How many threads reduce one unit."""
+def reduction_threads(units: Units, limits: Limits, share: int = 0) -> dict[str, Any]:
+    """How many threads reduce one unit, or each of its parts where these have a share of so many elements."""
     many_units = units.number >= MANY_UNITS and not limits.one_order
     if units.length <= 8 or (not units.inner and many_units):
         unit_threads = 1
     else:
         unit_threads = 256 if units.inner and units.length > SHORT else 16
+    parts = ceil_div(units.length, share) if share else 1
     return {
         "UNIT_THREADS": unit_threads,
         "ALTERNATING": 1 if units.inner else ALL_UNITS,
-        "cooperative_units": units.number,
+        "cooperative_units": units.number * parts,
+        "parts": parts,
+        "share": share or units.length,
     }
+
+
+def most_threads(limits: Limits) -> int:
+    """Threads that may reduce one unit: their results meet in halves."""
+    allowed = min(limits.max_invocations, limits.max_cooperating_threads, GROUP_THREADS)
+    return 1 << max(allowed, 1).bit_length() - 1
 
 
 def _elements(units: Units, limits: Limits) -> tuple[int, int]:
     """Elements that the threads of a unit take at most, and those of a part where that has more."""
-    allowed = min(limits.max_invocations, limits.max_cooperating_threads, GROUP_THREADS)
-    threads = min(reduction_threads(units, limits)["UNIT_THREADS"], 1 << max(allowed, 1).bit_length() - 1)
+    threads = min(reduction_threads(units, limits)["UNIT_THREADS"], most_threads(limits))
     most = thread_elements(limits)
     return threads * most, threads * max(most // SHARE, 2)
 
@@ -88,6 +97,21 @@ def partials_of(bound: Units, dtype: str, limits: Limits, lanes: int = 1) -> Gen
         count = ceil_div(count, max(most // SHARE, 2))
         found.append((yield Scratch(dtype, (count * bound.number * lanes,))))
     return tuple(found)
+
+
+def statistics_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, LiveTensor | None]:
+    """Scratch for two numbers of each part of units up to `bound`; None where none of these is long."""
+    if not may_be_long(bound, limits):
+        return None
+    parts = min(MOST_PARTS, ceil_div(bound.length, max(thread_elements(limits) // SHARE, 2)))
+    statistics: LiveTensor = yield Scratch("float32", (2 * bound.number * parts,))
+    return statistics
+
+
+def share_of(units: Units, limits: Limits, share: int = 0) -> int:
+    """Elements of a part of units that go in two stages, or that share; parts are so few that each may read of all."""
+    share, least = share or _elements(units, limits)[1], ceil_div(units.length, MOST_PARTS)
+    return share if share > least else least
 
 
 Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
@@ -127,13 +151,11 @@ def in_stages(
     for target in partials:
         if not is_long(units, limits):
             break
-        span = _elements(units, limits)[1]
-        parts = ceil_div(units.length, span)
-        own |= reduction_threads(units, limits) | {"cooperative_units": units.number * parts}
-        yield kernel(target, *read, **own | {"count": units.length, "span": span, "parts": parts, "divisor": 1})
+        threads = reduction_threads(units, limits, _elements(units, limits)[1])
+        yield kernel(target, *read, **own | threads | {"count": units.length, "divisor": 1})
         kernel, last, own, read = carry.again, carry.last, walk | values, (target,)
-        units = Units(units.number, parts, units.number == 1)
-    own |= {"count": units.length, "span": units.length, "parts": 1, "divisor": 1, **reduction_threads(units, limits)}
+        units = Units(units.number, threads["parts"], units.number == 1)
+    own |= reduction_threads(units, limits) | {"count": units.length, "divisor": 1}
     return lambda out, *more, **others: last(out, *read, *more, **own | others)
 
 

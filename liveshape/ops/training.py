@@ -17,11 +17,11 @@ from liveshape.ops.matmul import ProductsByDepth, Steps, product
 from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import Strided, ceil_div
-from liveshape.ops.softmax import log_sum_exps, totals_of
-from liveshape.ops.stages import Units, is_long, reduction_threads
+from liveshape.ops.softmax import LOG_SUM_EXPS
+from liveshape.ops.stages import Units, is_long, reduction_threads, share_of, statistics_of
 
 CROSS_ENTROPY = Kernel.load("training/cross_entropy")
-CROSS_ENTROPY_OF_TOTALS = Kernel.load("training/cross_entropy", TOTALS="given")
+CROSS_ENTROPY_BY_PARTS = Kernel.load("training/cross_entropy", STAGE="results")
 ADAMW = Kernel.load("training/adamw")
 REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
 NIBBLES = ProductsByDepth.of_weight("nibbles")
@@ -35,7 +35,7 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     if logits.rank != 2 or labels.shape != logits.shape[:1]:
         raise ShapeError(f"scores {logits.shape} and labels {labels.shape} must be [rows, classes] and [rows]")
     limits: Limits = yield GetLimits()
-    scratch = yield from totals_of(Units(logits.max_shape[0], logits.max_shape[-1], inner=True), limits)
+    totals = yield from statistics_of(Units(logits.max_shape[0], logits.max_shape[-1], inner=True), limits)
     rows, length = logits.shape
     if rows and not length:
         raise ShapeError(f"scores {logits.shape} have no class that a label could name")
@@ -44,11 +44,12 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     units = Units(rows, length, inner=True)
     values: dict[str, Any] = {"rows": rows, "length": length, "n_valid": n_valid, "not_a_number": math.nan}
     tensors = losses, gradient, logits, labels
-    if is_long(units, limits):
-        totals = yield from log_sum_exps(logits, 1, scratch, limits)
-        yield CROSS_ENTROPY_OF_TOTALS(*tensors, totals, **values, threads=logits.numel)
-    else:
+    if totals is None or not is_long(units, limits):
         yield CROSS_ENTROPY(*tensors, **values, **reduction_threads(units, limits))
+    else:
+        parts = reduction_threads(units, limits, share_of(units, limits))
+        yield LOG_SUM_EXPS(totals, logits, rows=rows, length=length, inner=1, **parts)
+        yield CROSS_ENTROPY_BY_PARTS(*tensors, totals, **values, **parts)
     yield from reduce(SUM, losses, None, False, loss)
 
 

@@ -1,6 +1,5 @@
 // out = (x - mean) / sqrt(variance + eps) * weight + bias over each row, in f32; mean and 1 / sqrt are outputs too where
-// they are SAVED. Long rows go in two stages: the statistics of `parts` of them, a unit of threads for each, then RESULTS
-// by these.
+// they are SAVED. Long rows go in two stages: the statistics of PARTS, then RESULTS by these.
 // composable x: it may be read for its statistics, and once more.
 // composable: each vector is stored once.
 #choice STAGE: rows, parts, results
@@ -17,7 +16,7 @@ struct Params {
     rows: u32,
     width: u32, // in vectors
     parts: u32, // of a row
-    share: u32, // vectors of a part
+    share: u32, // of a part, in vectors
     span: u32, // in vectors
     channel_groups: u32,
     eps: f32,
@@ -62,19 +61,21 @@ fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-#include reduction/across_threads
+#include reduction/parts
 
 #if REGISTER_VECTORS
 var<private> registers: array<V_math, REGISTER_VECTORS>;
 #endif
 
-// What a thread has of the sum over some vectors, or of the sum of squares of what they are above the mean.
-fn own_sum(member: u32, start: u32, vectors: u32, squares: bool, mean: f32) -> f32 {
+// What a thread has of the sum over a part, or of the sum of squares of what its elements are above the mean.
+fn own_sum(part: Part, thread: u32, squares: bool, mean: f32) -> f32 {
+    let start = part.unit * params.width;
+    let first = part.first + member_of(thread);
     var sums = V_math(0);
 #if REGISTER_VECTORS
     for (var h = 0u; h < REGISTER_VECTORS; h++) {
-        let i = member + h * COOPERATING;
-        if (i < vectors) {
+        let i = first + h * COOPERATING;
+        if (i < part.last) {
             if (!squares) {
                 registers[h] = V_math(x[start + i]);
             }
@@ -83,7 +84,7 @@ fn own_sum(member: u32, start: u32, vectors: u32, squares: bool, mean: f32) -> f
         }
     }
 #else
-    for (var i = member; i < vectors; i += COOPERATING) {
+    for (var i = first; i < part.last; i += COOPERATING) {
         let value = V_math(x[start + i]) - mean;
         sums += select(value, value * value, squares);
     }
@@ -98,34 +99,28 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let unit = unit_of(group_index(group, grid), thread);
+    let part = part_of(unit, params.rows, params.width);
     let member = member_of(thread);
-    var row = min(unit, params.rows - 1u);
-    var begin = 0u;
-    if (params.parts > 1u) {
-        row = min(unit / params.parts, params.rows - 1u);
-        begin = unit % params.parts * params.share;
-    }
-    let vectors = min(params.share, params.width - begin);
-    let start = row * params.width + begin;
+    let row = part.unit;
 #if STAGE == results
     // A mean of means, and the squares around it from those around each (Chan).
-    let first = row * params.parts;
     var sums = 0.0;
-    for (var part = member; part < params.parts; part += COOPERATING) {
-        sums += statistics[first + part].x * f32(min(params.share, params.width - part * params.share));
+    for (var i = member; i < params.parts; i += COOPERATING) {
+        let vectors = min(params.share, params.width - i * params.share);
+        sums += statistics[i * params.rows + row].x * f32(vectors);
     }
     let mean = reduce_unit(thread, sums) / f32(params.width);
     var own_squares = 0.0;
-    for (var part = member; part < params.parts; part += COOPERATING) {
-        let own = statistics[first + part];
+    for (var i = member; i < params.parts; i += COOPERATING) {
+        let vectors = min(params.share, params.width - i * params.share);
+        let own = statistics[i * params.rows + row];
         let difference = own.x - mean;
-        let count = f32(min(params.share, params.width - part * params.share) * V_lanes);
-        own_squares += own.y + difference * difference * count;
+        own_squares += own.y + difference * difference * f32(vectors * V_lanes);
     }
     let squares = reduce_unit(thread, own_squares);
 #else
-    let mean = reduce_unit(thread, own_sum(member, start, vectors, false, 0.0)) / f32(vectors * V_lanes);
-    let squares = reduce_unit(thread, own_sum(member, start, vectors, true, mean));
+    let mean = reduce_unit(thread, own_sum(part, thread, false, 0.0)) / f32((part.last - part.first) * V_lanes);
+    let squares = reduce_unit(thread, own_sum(part, thread, true, mean));
 #endif
     if (unit >= params.rows * params.parts) {
         return;
@@ -137,21 +132,23 @@ fn main(
 #else
     let scale = inverseSqrt(squares / f32(params.width * V_lanes) + params.eps);
 #if SAVED == statistics
-    if (member == 0u && begin == 0u) {
+    if (member == 0u && part.first == 0u) {
         mean_out[row] = TMean(mean);
         scale_out[row] = TMean(scale);
     }
 #endif
+    let start = row * params.width;
+    let first = part.first + member;
 #if REGISTER_VECTORS
     for (var h = 0u; h < REGISTER_VECTORS; h++) {
-        let i = member + h * COOPERATING;
-        if (i < vectors) {
-            out[start + i] = V(normalized(row, begin + i, registers[h], mean, scale));
+        let i = first + h * COOPERATING;
+        if (i < part.last) {
+            out[start + i] = V(normalized(row, i, registers[h], mean, scale));
         }
     }
 #else
-    for (var i = member; i < vectors; i += COOPERATING) {
-        out[start + i] = V(normalized(row, begin + i, V_math(x[start + i]), mean, scale));
+    for (var i = first; i < part.last; i += COOPERATING) {
+        out[start + i] = V(normalized(row, i, V_math(x[start + i]), mean, scale));
     }
 #endif
 #endif

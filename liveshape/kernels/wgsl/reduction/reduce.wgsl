@@ -1,9 +1,9 @@
 // out[unit] = what an OP makes of the elements of x that the unit keeps together; or the extreme among them, or its INDEX,
-// of equals the first. A long unit goes in stages: of `parts` of `span` elements, the same part of all units side by side,
-// then of the PARTIALS that these store, which are what is carried. SQUARES are of what elements are above `means`.
+// of equals the first. A long unit goes in stages: of its parts, then of the PARTIALS that these store, which are what is
+// carried. SQUARES are of what elements are above `means`.
 // composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
-#choice CARRY: number, extreme, exponentials
+#choice CARRY: number, extreme
 #choice OF: elements, squares, partials
 #choice STORES: result, carry
 #choice ELEMENTS: real, complex
@@ -15,8 +15,8 @@ override SUBGROUP: u32 = 0;
 struct Params {
     units: u32,
     count: u32, // elements of a unit, or partials
-    span: u32,
     parts: u32,
+    share: u32,
     divisor: f32,
     kept_rank: u32,
     reduced_rank: u32,
@@ -66,8 +66,7 @@ fn total_at(begin: u32, j: u32) -> Total {
 }
 
 #include reduction/operations
-#include reduction/across_threads
-#elif CARRY == extreme
+#else
 #if STORES == carry
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<i32>>;
 #else
@@ -106,24 +105,6 @@ fn total_at(begin: u32, j: u32) -> Total {
 alias T_math = TIn_math;
 #include common/element_keys
 #endif
-#include reduction/across_threads
-#else
-@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
-#if OF == elements
-@group(0) @binding(1) var<storage, read> x: array<TIn>;
-#else
-@group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
-#endif
-
-fn total_at(begin: u32, j: u32) -> Total {
-#if OF == elements
-    return Total(f32(x[place_of(begin, j)]), 1.0);
-#else
-    return x[place_of(begin, j)];
-#endif
-}
-
-#include reduction/log_sum_exp
 #endif
 #include reduction/own_total
 
@@ -134,29 +115,23 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = unit_of(group_index(group, grid), thread);
-    var unit = min(i, params.units - 1u);
-    var first = 0u;
-    if (params.parts > 1u) {
-        unit = i % params.units;
-        first = i / params.units * params.span;
-    }
-    let last = min(first + params.span, params.count);
+    let part = part_of(i, params.units, params.count);
 #if OF == partials
-    let begin = unit;
+    let begin = part.unit;
 #else
-    let begin = start_of(unit);
+    let begin = start_of(part.unit);
 #endif
 #if OF == squares
-    mean = means[unit];
+    mean = means[part.unit];
     squares = true;
 #endif
-    var total = reduce_unit(thread, own_total(thread, begin, first, last));
+    var total = reduce_unit(thread, own_total(part, thread, begin));
 #if CARRY == number
 #if OF == elements
     if (OP == VARIANCE) {
         mean = total / Total(params.count);
         squares = true;
-        total = reduce_unit(thread, own_total(thread, begin, first, last));
+        total = reduce_unit(thread, own_total(part, thread, begin));
     }
 #endif
     if (OP == MEAN || OP == VARIANCE) {
@@ -168,15 +143,13 @@ fn main(
     }
 #if CARRY == number
     out[i] = TOut(total);
-#elif CARRY == exponentials
-    out[i] = total;
 #elif STORES == carry
     out[i] = bitcast<vec2<i32>>(total);
 #else
     if (INDEX) {
         out[i] = TOut(total.y);
     } else {
-        out[i] = TOut(x[start_of(unit) + walk(total.y)]);
+        out[i] = TOut(x[start_of(part.unit) + walk(total.y)]);
     }
 #endif
 }

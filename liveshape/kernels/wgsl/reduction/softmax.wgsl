@@ -1,4 +1,4 @@
-// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32.
+// Softmax or its LOG along a dimension whose elements lie `inner` apart, stable and in f32; or the log-sum-exps of parts.
 // composable x: it may be read for its statistics, and once more.
 // composable: each element is stored once.
 // TIn: f32, f16
@@ -10,16 +10,24 @@ struct Params {
     rows: u32,
     length: u32,
     inner: u32,
+    parts: u32, // of a row
+    share: u32,
 }
+#if STAGE == parts
+@group(0) @binding(0) var<storage, read_write> totals: array<vec2<f32>>;
+#else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+#endif
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
+#if STAGE == results
+@group(0) @binding(2) var<storage, read> totals: array<vec2<f32>>;
+#endif
 
-fn total_at(start: u32, j: u32) -> Total {
-    return Total(f32(x[start + j * params.inner]), 1.0);
+fn element(start: u32, j: u32) -> f32 {
+    return f32(x[start + j * params.inner]);
 }
 
 #include reduction/log_sum_exp
-#include reduction/own_total
 
 @compute @workgroup_size(WG)
 fn main(
@@ -27,20 +35,25 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let row = unit_of(group_index(group, grid), thread);
-    let read = min(row, params.rows - 1u);
-    let start = (read / params.inner) * params.length * params.inner + read % params.inner;
-    let total = reduce_unit(thread, own_total(thread, start, 0u, params.length));
-    if (row >= params.rows) {
+    let i = unit_of(group_index(group, grid), thread);
+    let part = part_of(i, params.rows, params.length);
+    let start = (part.unit / params.inner) * params.length * params.inner + part.unit % params.inner;
+    let total = log_sum_exp(part, thread, start);
+    if (i >= params.rows * params.parts) {
         return;
     }
-    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
-        let at = start + j * params.inner;
-        let shifted = f32(x[at]) - total.x;
+#if STAGE == parts
+    if (member_of(thread) == 0u) {
+        totals[i] = total;
+    }
+#else
+    for (var j = part.first + member_of(thread); j < part.last; j += COOPERATING) {
+        let shifted = element(start, j) - total.x;
         if (LOG) {
-            out[at] = TOut(shifted - log(total.y));
+            out[start + j * params.inner] = TOut(shifted - log(total.y));
         } else {
-            out[at] = TOut(exp(shifted) / total.y);
+            out[start + j * params.inner] = TOut(exp(shifted) / total.y);
         }
     }
+#endif
 }
