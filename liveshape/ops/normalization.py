@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels import Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.pointwise import Build, Viewed, evaluate
 from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, Steps, reduce, var
-from liveshape.ops.registry import Ints, Tensors, op, register_first_alone
+from liveshape.ops.registry import Ints, Tensors, exported, op, register_first_alone
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.stages import (
@@ -22,9 +21,9 @@ from liveshape.ops.stages import (
     Units,
     is_long,
     most_threads,
+    partials_of,
     reduction_threads,
     share_of,
-    statistics_of,
 )
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
@@ -44,6 +43,9 @@ SHORT_ROW_THREADS = (8, 64)
 LONG_ROWS = {4096: 64, 8192: 512}
 FEW_ROWS = max(LONG_ROWS.values())
 PART = GROUP_THREADS * THREAD_VECTORS  # vectors, which lie in registers
+
+
+Factor = LiveTensor | None  # a weight or a bias
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -74,8 +76,8 @@ def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> 
 
 def _normalize_rows(
     x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
+    weight: Factor,
+    bias: Factor,
     eps: float,
     outputs: Tensors,
     rows: int,
@@ -87,7 +89,7 @@ def _normalize_rows(
     limits: Limits = yield GetLimits()
     largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
     fills = most_threads(limits) == GROUP_THREADS and not limits.one_order
-    statistics: LiveTensor | None = yield from statistics_of(largest, limits)
+    statistics: LiveTensor | None = yield from partials_of(largest, limits)
     if statistics is None and fills and largest.length >= min(LONG_ROWS):
         statistics = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
     width = x.numel // rows if rows else 0
@@ -116,26 +118,6 @@ def _normalize_rows(
     yield LAYER_NORMS_BY_PARTS[len(saved) > 0](*tensors, statistics, **values)
 
 
-def _save_scale(variance: LiveTensor | Viewed, eps: float, out: LiveTensor) -> Steps:
-    """out, whose shape is set = one over the deviation."""
-    e = Build(out.dtype)
-    e.call("rsqrt", e.exact("add", variance, eps))
-    yield from evaluate(e.made(), out, shape=out.shape)
-
-
-def _normalized(
-    x: Viewed, mean: Viewed, variance: Viewed, weight: Viewed | None, bias: Viewed | None, eps: float, out: LiveTensor
-) -> Steps:
-    """out = (x - mean) / sqrt(variance + eps) * weight + bias, which broadcast together."""
-    e = Build(out.dtype)
-    scale = e.exact("rsqrt", e.exact("add", variance, eps))
-    scale = scale if weight is None else e.exact("mul", scale, weight)
-    value = e.call("mul", e.exact("sub", x, mean), scale, dtype=e.out if bias is None else "float32")
-    if bias is not None:
-        e.call("add", value, bias)
-    yield from evaluate(e.made(), out, shape=out.shape)
-
-
 def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
     """How many threads normalize a row, and how many vectors of it each holds: few kernels for all lengths."""
     if not limits.has_many_threads:
@@ -147,7 +129,7 @@ def row_threads(rows: Units, limits: Limits) -> dict[str, Any]:
     return reduction_threads(rows, limits) | unit
 
 
-def check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
+def check_affine(shape: Ints, *factors: Factor) -> None:
     """Raise unless the weight and the bias of a norm are of this shape.
 
     Example: `check_affine((channels,), weight, bias)`.
@@ -157,14 +139,9 @@ def check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
             raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
 
 
-@op(
-    "aten.native_layer_norm.default",
-    "aten::native_layer_norm.out",
-    rows=normalized,
-    first_alone="liveshape.layer_norm",
-)
+@op(*exported("native_layer_norm"), rows=normalized, first_alone="liveshape.layer_norm")
 def native_layer_norm(
-    x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
+    x: LiveTensor, normalized_shape: Ints, weight: Factor, bias: Factor, eps: float, out: Tensors
 ) -> Steps:
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
     if tail != normalized_shape:
@@ -181,20 +158,12 @@ register_first_alone("aten.native_layer_norm.default", loads="x", load_times=2)
 
 
 @op(
-    "aten.native_group_norm.default",
-    "aten::native_group_norm.out",
+    *exported("native_group_norm"),
     schema="x weight bias n c hxw group eps out",
     rows=first_axis("x"),
     first_alone="liveshape.group_norm",
 )
-def native_group_norm(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    group: int,
-    eps: float,
-    out: Tensors,
-) -> Steps:
+def native_group_norm(x: LiveTensor, weight: Factor, bias: Factor, group: int, eps: float, out: Tensors) -> Steps:
     batch, channels = x.shape[:2]
     if channels % group:
         raise ShapeError(f"{channels} channels of {x.shape} do not divide into {group} groups")
@@ -210,62 +179,46 @@ register_first_alone("aten.native_group_norm.default", loads="x", load_times=2)
 
 
 @op(
-    "aten._native_batch_norm_legit_no_training.default",
-    "aten::_native_batch_norm_legit_no_training.out",
+    *exported("_native_batch_norm_legit_no_training"),
     schema="x weight bias mean variance momentum eps out",
     rows=by_channel,
     first_alone="liveshape.batch_norm",
 )
 def batch_norm_no_training(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    mean: LiveTensor,
-    variance: LiveTensor,
-    eps: float,
-    out: Tensors,
+    x: LiveTensor, weight: Factor, bias: Factor, mean: LiveTensor, variance: LiveTensor, eps: float, out: Tensors
 ) -> Steps:
     """The two saved statistics are empty: nothing was measured."""
     channels = x.shape[1]
     check_affine((channels,), weight, bias, mean, variance)
-    out[0].shape = x.shape
-    centre, spread = Viewed(mean, (channels, 1)), Viewed(variance, (channels, 1))
-    factor, term = (None if each is None else Viewed(each, (channels, 1)) for each in (weight, bias))
+    centre, spread, factor, term = (
+        None if each is None else Viewed(each, (channels, 1)) for each in (mean, variance, weight, bias)
+    )
+    e = Build(out[0].dtype)
+    scale = e.exact("rsqrt", e.exact("add", spread, eps))
+    scale = scale if factor is None else e.exact("mul", scale, factor)
     image = Viewed(x, (x.shape[0], channels, prod(x.shape[2:])))
-    yield from _normalized(image, centre, spread, factor, term, eps, out[0])
+    value = e.call("mul", e.exact("sub", image, centre), scale, dtype=e.out if term is None else "float32")
+    if term is not None:
+        e.call("add", value, term)
+    yield from evaluate(e.made(), out[0], shape=x.shape)
 
 
 register_first_alone("aten._native_batch_norm_legit_no_training.default")
 
 
-@op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out", rows=by_channel)
+@op(*exported("_native_batch_norm_legit"), rows=by_channel)
 def batch_norm_legit(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    mean: LiveTensor,
-    variance: LiveTensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-    out: Tensors,
-) -> Steps:
+    x: LiveTensor, weight: Factor, bias: Factor, mean: LiveTensor, variance: LiveTensor, training: bool,
+    momentum: float, eps: float, out: Tensors,
+) -> Steps:  # fmt: skip
     """By what was measured before: ExecuTorch's own kernel has nothing else either."""
     if training:
         raise UnsupportedError("batch norm that updates its running statistics is not supported; export in eval mode")
     yield from batch_norm_no_training(x, weight, bias, mean, variance, eps, out)
 
 
-@op("aten._native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit.no_stats_out")
-def batch_norm_no_stats(
-    x: LiveTensor,
-    weight: LiveTensor | None,
-    bias: LiveTensor | None,
-    training: Any,
-    momentum: Any,
-    eps: float,
-    out: Tensors,
-) -> Generator[Dispatch | Scratch | GetLimits, Any, None]:
+@op(*exported("_native_batch_norm_legit", "no_stats"), schema="x weight bias training momentum eps out")
+def batch_norm_no_stats(x: LiveTensor, weight: Factor, bias: Factor, eps: float, out: Tensors) -> Steps:
     """By the mean and variance of x itself, which are saved: the mean, and one over the deviation."""
     result, mean, scale = out
     variance: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))
@@ -273,5 +226,6 @@ def batch_norm_no_stats(
     yield from reduce(MEAN, x, dims, False, mean)
     yield from var(x, dims, 0, False, variance)
     yield from batch_norm_no_training(x, weight, bias, mean, variance, eps, (result,))
-    scale.shape = variance.shape
-    yield from _save_scale(variance, eps, scale)
+    e = Build(scale.dtype)
+    e.call("rsqrt", e.exact("add", variance, eps))
+    yield from evaluate(e.made(), scale)

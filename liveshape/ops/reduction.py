@@ -18,7 +18,7 @@ from liveshape.ops.shapes import axis_of
 from liveshape.ops.stages import REDUCE, Carry, Layout, Units, in_stages, is_long, merged, partials_of, walk_of_units
 
 NUMBERS, PAIRS, EXTREMES = Carry.load("number"), Carry.load("number", ELEMENTS="complex"), Carry.load("extreme")
-SQUARES = NUMBERS._replace(first=Kernel.load(REDUCE, OF="squares", STORES="carry"))
+SQUARES = NUMBERS._replace(parts=Kernel.load(REDUCE, STAGE="squares"))
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE, MAXIMUM, MINIMUM = range(8)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
@@ -64,15 +64,15 @@ def reduce(
     apart = not limits.has_many_threads or x.rank - 1 not in axes  # neighbours in memory are units
     total = out.dtype if KINDS.get(out.dtype) else "float32"  # no float is rounded between stages
     if apart and carry is NUMBERS:
-        partials = yield from lane_partials(x.max_shape, axes, total, limits)
+        stages = yield from lane_partials(x.max_shape, axes, total, limits)
     else:
-        partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], total, limits)
+        partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], limits, total, numbers=1)
     _set_shapes(x, axes, keepdim, out, pairs=carry is not NUMBERS)
     if code in (MAXIMUM, MINIMUM):
         _check_not_empty(x, axes)
     stage, length = SUM if code == MEAN else code, prod(x.shape[axis] for axis in axes)
     if apart and carry is NUMBERS:
-        yield from lane_reduce((stage, code), x, axes, out, partials, limits, length, FLOATS=KINDS[x.dtype] == 0)
+        yield from lane_reduce((stage, code), x, axes, out, stages, limits, length, FLOATS=KINDS[x.dtype] == 0)
         return
     layout = layout_of(x.dtype, x.shape, axes)
     last = yield from in_stages(carry, (x,), layout, partials, limits, OP=stage)
@@ -93,15 +93,14 @@ def _extremum(
         yield from reduce(MINIMUM if least else MAXIMUM, x, dims, keepdim, values)
         return
     axes = _axes(x, dims)
-    partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], "int32", limits, lanes=2)
+    partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], limits, "int32")
     outputs = [out for out in (values, indices) if out is not None]
     _set_shapes(x, axes, keepdim, *outputs)
     _check_not_empty(x, axes)
-    layout, kind = layout_of(x.dtype, x.shape, axes), {"KIND": KINDS[x.dtype]}
-    last = yield from in_stages(EXTREMES, (x,), layout, partials, limits, kind, MINIMUM=least)
-    more = (x,) if is_long(layout[0], limits) else ()  # where the extreme of partial results is
+    layout, kind = layout_of(x.dtype, x.shape, axes), KINDS[x.dtype]
+    last = yield from in_stages(EXTREMES, (x,), layout, partials, limits, kept=(x,), MINIMUM=least, KIND=kind)
     for out in outputs:
-        yield last(out, *more, INDEX=out is indices)
+        yield last(out, INDEX=out is indices)
 
 
 def _check_not_empty(x: LiveTensor, axes: list[int]) -> None:
@@ -175,17 +174,17 @@ def var(x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: boo
     limits: Limits = yield GetLimits()
     axes = _axes(x, dim)
     bound = layout_of(x.dtype, x.max_shape, axes)[0]
-    partials = yield from partials_of(bound, "float32", limits)
-    means: LiveTensor = (yield Scratch("float32", (bound.number,))) if partials else out
+    partials = yield from partials_of(bound, limits, numbers=1)
+    means: LiveTensor = out if partials is None else (yield Scratch("float32", (bound.number,)))
     _set_shapes(x, axes, keepdim, out)
     layout = units, _ = layout_of(x.dtype, x.shape, axes)
     over = units.length - (1 if correction is None else correction)
     divisor = over if over > 0 else 0
-    if not is_long(units, limits):
-        last = yield from in_stages(NUMBERS, (x,), layout, partials, limits)
+    long = is_long(units, limits)
+    last = yield from in_stages(NUMBERS, (x,), layout, partials, limits)
+    if not long:
         yield last(out, divisor=divisor, OP=VARIANCE)
         return
-    last = yield from in_stages(NUMBERS, (x,), layout, partials, limits, OP=SUM)
     yield last(means, divisor=units.length, OP=MEAN)
     last = yield from in_stages(SQUARES, (x, means), layout, partials, limits, OP=VARIANCE)
     yield last(out, divisor=divisor, OP=MEAN)

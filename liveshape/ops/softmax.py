@@ -13,7 +13,7 @@ from liveshape.ops.reduction import Steps
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of, ceil_div
-from liveshape.ops.stages import Units, is_long, reduction_threads, share_of, statistics_of
+from liveshape.ops.stages import Units, is_long, partials_of, reduction_threads, share_of
 
 SOFTMAX = Kernel.load("reduction/softmax")
 LOG_SUM_EXPS = Kernel.load("reduction/softmax", STAGE="parts")
@@ -26,7 +26,7 @@ MANY_ROWS, GROUP_ROWS = 256, 4  # from which on a workgroup has some: it costs a
 def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
     axis = axis_of(dim, x.rank)
     limits: Limits = yield GetLimits()
-    totals = yield from statistics_of(_units(x.max_shape, axis), limits)
+    totals = yield from partials_of(_units(x.max_shape, axis), limits)
     out.shape = x.shape
     units, inner = _units(x.shape, axis), prod(x.shape[axis + 1 :])
     lanes = limits.few_threads_lanes if inner == 1 else 0

@@ -1,4 +1,4 @@
-"""Long reductions in stages: parts of a unit first, then their partial results, until a few threads can end them.
+"""Long reductions in two stages: parts of a unit first, then their partial results.
 
 A thread takes a few thousand elements, so that no driver cuts its loops short, and adds them up in blocks, so that
 rounding errors do not grow with the length.
@@ -23,7 +23,7 @@ ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/ac
 GROUP_THREADS = 256  # of the kernels of reductions
 SHORT = 512  # elements of a unit for which fewer threads are quicker
 ELEMENT_TURNS = 16  # of a thread for an element at most: its loops, and that over eight dimensions of a walk
-MOST_PARTS = 1024  # of a unit that goes in two stages
+MOST_PARTS = 1024  # of a unit, few enough that all threads of another part may read what each has
 SHARE = 8  # of what a thread may take is what it takes of a part, so that there are parts for all threads of a device
 
 
@@ -33,6 +33,10 @@ class Units(NamedTuple):
     number: int
     length: int
     inner: bool
+
+
+Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
+Partials = Generator[Scratch, Any, LiveTensor | None]
 
 
 def reduction_threads(units: Units, limits: Limits, share: int = 0) -> dict[str, Any]:
@@ -88,24 +92,13 @@ def may_be_long(bound: Units, limits: Limits) -> bool:
     return is_long(bound, limits) or is_long(bound._replace(length=min(bound.length, SHORT)), limits)
 
 
-def partials_of(bound: Units, dtype: str, limits: Limits, lanes: int = 1) -> Generator[Scratch, Any, Tensors]:
-    """Scratch for the partial results of units up to `bound`, a tensor for each stage; none where one dispatch does."""
-    found: list[LiveTensor] = []
-    count = bound.length if may_be_long(bound, limits) else 0
-    most = thread_elements(limits)
-    while count > most:
-        count = ceil_div(count, max(most // SHARE, 2))
-        found.append((yield Scratch(dtype, (count * bound.number * lanes,))))
-    return tuple(found)
-
-
-def statistics_of(bound: Units, limits: Limits) -> Generator[Scratch, Any, LiveTensor | None]:
-    """Scratch for two numbers of each part of units up to `bound`; None where none of these is long."""
+def partials_of(bound: Units, limits: Limits, dtype: str = "float32", numbers: int = 2) -> Partials:
+    """Scratch for some numbers of each part of units up to `bound`; None where none of these is long."""
     if not may_be_long(bound, limits):
         return None
     parts = min(MOST_PARTS, ceil_div(bound.length, max(thread_elements(limits) // SHARE, 2)))
-    statistics: LiveTensor = yield Scratch("float32", (2 * bound.number * parts,))
-    return statistics
+    partials: LiveTensor = yield Scratch(dtype, (numbers * bound.number * parts,))
+    return partials
 
 
 def share_of(units: Units, limits: Limits, share: int = 0) -> int:
@@ -114,49 +107,38 @@ def share_of(units: Units, limits: Limits, share: int = 0) -> int:
     return share if share > least else least
 
 
-Layout = tuple[Units, dict[str, Any]]  # units, and the params that say where their elements lie
-
-
 class Carry(NamedTuple):
-    """The kernels of reduction/reduce.wgsl for what it carries: that store results, of elements and of partial results,
-    and that store partial results of these."""
+    """The kernels of reduction/reduce.wgsl for what it carries: of all elements, of parts, of the results of these."""
 
     whole: Kernel
-    last: Kernel
-    first: Kernel
-    again: Kernel
+    parts: Kernel
+    results: Kernel
 
     @classmethod
     def load(cls, name: str, **choices: str) -> Carry:
         """Example: `Carry.load("number", ELEMENTS="complex")`."""
-        ends, partials = ({"STORES": each} for each in ("result", "carry")), {"OF": "partials"}
-        return cls(*(Kernel.load(REDUCE, CARRY=name, **choices | end | of) for end in ends for of in ({}, partials)))
+        return cls(*(Kernel.load(REDUCE, CARRY=name, STAGE=stage, **choices) for stage in cls._fields))
 
 
 def in_stages(
     carry: Carry,
     read: Tensors,
     layout: Layout,
-    partials: Tensors,
+    partials: LiveTensor | None,
     limits: Limits,
-    of_elements: dict[str, Any] | None = None,
-    **values: Any,
+    kept: Tensors = (),
+    **of_elements: Any,
 ) -> Generator[Dispatch, Any, Callable[..., Dispatch]]:
-    """Reduce long units to partial results that one more dispatch can end: a function of its output and its own values.
-
-    Results of one part of all units are neighbours, and those of the next part follow.
-    """
+    """Reduce parts of long units; the last dispatch, of its output and values of its own, which reads what is kept."""
     units, walk = layout
-    kernel, last, own = carry.first, carry.whole, walk | (of_elements or {}) | values
-    for target in partials:
-        if not is_long(units, limits):
-            break
-        threads = reduction_threads(units, limits, _elements(units, limits)[1])
-        yield kernel(target, *read, **own | threads | {"count": units.length, "divisor": 1})
-        kernel, last, own, read = carry.again, carry.last, walk | values, (target,)
+    kernel, values = carry.whole, walk | of_elements
+    if partials is not None and is_long(units, limits):
+        threads = reduction_threads(units, limits, share_of(units, limits))
+        yield carry.parts(partials, *read, **values, **threads, divisor=1)
         units = Units(units.number, threads["parts"], units.number == 1)
-    own |= reduction_threads(units, limits) | {"count": units.length, "divisor": 1}
-    return lambda out, *more, **others: last(out, *read, *more, **own | others)
+        kernel, read, values = carry.results, (partials, *kept), walk | {"count": units.length}
+    values |= reduction_threads(units, limits) | {"divisor": 1}
+    return lambda out, **own: kernel(out, *read, **values | own)
 
 
 def merged(shape: Shape, axes: Collection[int]) -> tuple[Shape, Shape]:

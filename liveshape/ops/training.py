@@ -18,7 +18,7 @@ from liveshape.ops.reduction import SUM, reduce
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import Strided, ceil_div
 from liveshape.ops.softmax import LOG_SUM_EXPS
-from liveshape.ops.stages import Units, is_long, reduction_threads, share_of, statistics_of
+from liveshape.ops.stages import Units, is_long, partials_of, reduction_threads, share_of
 
 CROSS_ENTROPY = Kernel.load("training/cross_entropy")
 CROSS_ENTROPY_BY_PARTS = Kernel.load("training/cross_entropy", STAGE="results")
@@ -35,7 +35,7 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     if logits.rank != 2 or labels.shape != logits.shape[:1]:
         raise ShapeError(f"scores {logits.shape} and labels {labels.shape} must be [rows, classes] and [rows]")
     limits: Limits = yield GetLimits()
-    totals = yield from statistics_of(Units(logits.max_shape[0], logits.max_shape[-1], inner=True), limits)
+    totals = yield from partials_of(Units(logits.max_shape[0], logits.max_shape[-1], inner=True), limits)
     rows, length = logits.shape
     if rows and not length:
         raise ShapeError(f"scores {logits.shape} have no class that a label could name")

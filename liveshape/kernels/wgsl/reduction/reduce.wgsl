@@ -1,11 +1,10 @@
 // out[unit] = what an OP makes of the elements of x that the unit keeps together; or the extreme among them, or its INDEX,
-// of equals the first. A long unit goes in stages: of its parts, then of the PARTIALS that these store, which are what is
-// carried. SQUARES are of what elements are above `means`.
+// of equals the first. Long units go in two stages: what their PARTS carry, or the sums of the SQUARES of what elements are
+// above `means`, then RESULTS of these.
 // composable x: an element is loaded by one thread, once, or twice for a variance.
 // composable: the result of a unit is stored once.
 #choice CARRY: number, extreme
-#choice OF: elements, squares, partials
-#choice STORES: result, carry
+#choice STAGE: whole, parts, squares, results
 #choice ELEMENTS: real, complex
 // TIn: f32, f16, i32, u32
 // TOut: f32, f16, i32, u32
@@ -27,7 +26,7 @@ struct Params {
 #include reduction/reduced_walk
 
 fn place_of(begin: u32, j: u32) -> u32 {
-#if OF == partials
+#if STAGE == results
     return begin + j * params.units;
 #else
     return begin + walk(j);
@@ -46,7 +45,7 @@ alias TOut_math = f32;
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 #endif
-#if OF == squares
+#if STAGE == squares
 @group(0) @binding(2) var<storage, read> means: array<f32>;
 #endif
 
@@ -67,19 +66,15 @@ fn total_at(begin: u32, j: u32) -> Total {
 
 #include reduction/operations
 #else
-#if STORES == carry
+#if STAGE == parts
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<i32>>;
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 #endif
-#if OF == elements
-@group(0) @binding(1) var<storage, read> x: array<TIn>;
-#else
+#if STAGE == results
 @group(0) @binding(1) var<storage, read> keys: array<vec2<i32>>;
-#if STORES == result
+#endif
 @group(0) @binding(2) var<storage, read> x: array<TIn>;
-#endif
-#endif
 override MINIMUM: bool = false;
 override INDEX: bool = false;
 
@@ -94,17 +89,15 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 fn total_at(begin: u32, j: u32) -> Total {
-#if OF == elements
-    return Total(extreme_key(T_math(x[place_of(begin, j)]), MINIMUM), j);
-#else
+#if STAGE == results
     return bitcast<Total>(keys[place_of(begin, j)]);
+#else
+    return Total(extreme_key(T_math(x[place_of(begin, j)]), MINIMUM), j);
 #endif
 }
 
-#if OF == elements
 alias T_math = TIn_math;
 #include common/element_keys
-#endif
 #endif
 #include reduction/own_total
 
@@ -116,18 +109,18 @@ fn main(
 ) {
     let i = unit_of(group_index(group, grid), thread);
     let part = part_of(i, params.units, params.count);
-#if OF == partials
+#if STAGE == results
     let begin = part.unit;
 #else
     let begin = start_of(part.unit);
 #endif
-#if OF == squares
+#if STAGE == squares
     mean = means[part.unit];
     squares = true;
 #endif
     var total = reduce_unit(thread, own_total(part, thread, begin));
 #if CARRY == number
-#if OF == elements
+#if STAGE == whole
     if (OP == VARIANCE) {
         mean = total / Total(params.count);
         squares = true;
@@ -143,7 +136,7 @@ fn main(
     }
 #if CARRY == number
     out[i] = TOut(total);
-#elif STORES == carry
+#elif STAGE == parts
     out[i] = bitcast<vec2<i32>>(total);
 #else
     if (INDEX) {
