@@ -215,16 +215,16 @@ def group_norm(
     shares: dict[str, Any] = {
         "images": batch, "pixels": pixels, "eights": channels // EIGHT, "group": own, "band": band, "parts": parts,
         "share": ceil_div(pixels, parts), "WG": threads, "groups": batch * parts * (channels // EIGHT // band),
+        "eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None),
     }  # fmt: skip
-    norm: dict[str, Any] = {"eps": eps, "AFFINE": (weight is not None) + 2 * (bias is not None), **shares}
     sums: LiveTensor | None = None
     if most > 1:
         sums = yield Scratch("float32", (2 * x.max_shape[0] * group * most,))
     if sums is None or parts == 1:
-        yield PIXEL_NORM["own"](out, *read, **norm)
+        yield PIXEL_NORM["own"](out, *read, **shares)
         return
     yield PIXEL_NORM["found"](sums, x, **shares)
-    yield PIXEL_NORM["parts"](out, *read, sums, **norm)
+    yield PIXEL_NORM["parts"](out, *read, sums, **shares)
 
 
 def norm_band(channels: int, group: int, threads: int) -> int:

@@ -9,6 +9,7 @@
 // TWeight: f32, f16
 override WG: u32 = 256;
 override AT_ONCE: u32 = 4; // pixels of a thread whose loads are on their way together
+override AFFINE: u32 = 0; // 1: a weight, 2: an addend, 3: both
 
 struct Params {
     images: u32,
@@ -18,9 +19,7 @@ struct Params {
     band: u32, // eights of channels of a workgroup, whole groups
     parts: u32, // of the pixels
     share: u32, // pixels of a part
-#if STATISTICS != found
     eps: f32,
-#endif
 }
 #if STATISTICS == found
 // Sums of groups of channels, and of their squares, over a part of the pixels.
@@ -29,23 +28,19 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 #else
 // composable: each vector is stored once.
-override AFFINE: u32 = 0; // 1: a weight, 2: an addend, 3: both
-
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> weight: array<vec4<TWeight>>;
 @group(0) @binding(3) var<storage, read> bias: array<vec4<TWeight>>;
+#endif
 #if STATISTICS == parts
 @group(0) @binding(4) var<storage, read> sums: array<vec2<f32>>;
 #endif
-#endif
 
-struct Eight {
-    low: vec4<f32>,
-    high: vec4<f32>,
-}
+alias Eight = mat2x4<f32>; // channels
 
 var<workgroup> totals: array<vec4<f32>, 2 * WG>; // of every thread: four channels, then four more
+var<workgroup> groups: array<vec2<f32>, WG>; // sums of the groups of the band, and of their squares
 
 fn floats(words: vec4<u32>) -> Eight {
     let low = vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
@@ -56,42 +51,36 @@ fn at_pixel(image: u32, pixel: u32, eight: u32) -> u32 {
     return (image * params.pixels + pixel) * params.eights + eight;
 }
 
-// The first number of the group of a channel.
-fn first_of(image: u32, channel: u32) -> f32 {
-    let place = channel / params.group * params.group;
-    let pair = unpack2x16float(x[at_pixel(image, 0u, place / 8u)][place % 8u / 2u]);
-    return pair[place % 2u];
-}
-
+// The first numbers of the groups of eight channels.
 fn firsts(image: u32, eight: u32) -> Eight {
     var first: Eight;
-    for (var k = 0u; k < 4u; k++) {
-        first.low[k] = first_of(image, eight * 8u + k);
-        first.high[k] = first_of(image, eight * 8u + 4u + k);
+    for (var k = 0u; k < 8u; k++) {
+        let place = (eight * 8u + k) / params.group * params.group;
+        let pair = unpack2x16float(x[at_pixel(image, 0u, place / 8u)][place % 8u / 2u]);
+        first[k / 4u][k % 4u] = pair[place % 2u];
     }
     return first;
 }
 
-// How far apart lines are that meet first: the power of two below their number.
-fn pairs_of(lines: u32) -> u32 {
-    return 1u << (31u - countLeadingZeros(max(lines, 2u) - 1u));
-}
-
-// The sum of the group `thread` of the band, of what all threads have of their channels: lines meet in pairs, and up to
-// four threads share the channels of a group.
-fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
-    let lines = WG / params.band;
-    let line = thread / params.band;
-    totals[thread] = mine.low;
-    totals[WG + thread] = mine.high;
-    for (var half = pairs_of(lines); half > 0u; half /= 2u) {
+// Lines of so many threads meet in pairs; then `totals` of the first are those of all.
+fn meet(thread: u32, pitch: u32, lines: u32) {
+    let line = thread / pitch;
+    for (var half = 1u << (31u - countLeadingZeros(max(lines, 2u) - 1u)); half > 0u; half /= 2u) {
         workgroupBarrier();
         if (line < half && line + half < lines) {
-            totals[thread] += totals[thread + half * params.band];
-            totals[WG + thread] += totals[WG + thread + half * params.band];
+            totals[thread] += totals[thread + half * pitch];
+            totals[WG + thread] += totals[WG + thread + half * pitch];
         }
     }
     workgroupBarrier();
+}
+
+// The sum of the group `thread` of the band, of what all threads have of their channels; up to four threads share the
+// channels of a group.
+fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
+    totals[thread] = mine[0];
+    totals[WG + thread] = mine[1];
+    meet(thread, params.band, WG / params.band);
     let shares = min(4u, WG / inside);
     let group = thread / shares;
     var sum = 0.0;
@@ -114,13 +103,13 @@ fn total_of_group(thread: u32, inside: u32, mine: Eight) -> f32 {
     return total;
 }
 
-// Of the group `thread` of the band from the vector `band` on; there are `inside` of these.
-fn total_groups(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end: u32) -> vec2<f32> {
+// Sums over pixels of the group `thread` of the band from the vector `band` on; there are `inside` of these.
+fn total_of_pixels(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end: u32) -> vec2<f32> {
     let lines = WG / params.band;
     let line = thread / params.band;
     let eight = band + thread % params.band;
-    var total = Eight();
-    var square = Eight();
+    var total: Eight;
+    var square: Eight;
     if (line < lines) {
         let first = firsts(image, eight);
         for (var pixel = begin + line; pixel < end; pixel += AT_ONCE * lines) {
@@ -129,13 +118,9 @@ fn total_groups(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end
 #endunroll
 #unroll k < AT_ONCE
             if (pixel + $ku * lines < end) {
-                let value = floats(words_$k);
-                let low = value.low - first.low;
-                let high = value.high - first.high;
-                total.low += low;
-                total.high += high;
-                square.low += low * low;
-                square.high += high * high;
+                let value = floats(words_$k) - first;
+                total += value;
+                square += Eight(value[0] * value[0], value[1] * value[1]);
             }
 #endunroll
         }
@@ -144,11 +129,9 @@ fn total_groups(thread: u32, image: u32, band: u32, inside: u32, begin: u32, end
     return vec2<f32>(sum, total_of_group(thread, inside, square));
 }
 
-#if STATISTICS != found
-var<workgroup> groups: array<vec2<f32>, WG>; // sums of the groups of the band
-
 #if STATISTICS == parts
-fn total_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> {
+// The same, of what others found of all parts.
+fn total_of_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> {
     let lines = min(WG / inside, params.parts);
     let line = thread / inside;
     var sum = vec2<f32>();
@@ -159,40 +142,9 @@ fn total_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> {
             sum += sums[start + part * all];
         }
     }
-    groups[thread] = sum;
-    for (var half = pairs_of(lines); half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (line < half && line + half < lines) {
-            groups[thread] += groups[thread + half * inside];
-        }
-    }
-    return groups[thread];
-}
-#endif
-
-// What four channels are multiplied by, and what is added then.
-struct Scaling {
-    factor: vec4<f32>,
-    addend: vec4<f32>,
-}
-
-fn scaling(own: u32, four: u32, first: vec4<f32>) -> Scaling {
-    let count = f32(params.pixels * params.group);
-    var factor: vec4<f32>;
-    var mean: vec4<f32>;
-    for (var k = 0u; k < 4u; k++) {
-        let total = groups[(own + k) / params.group] / count;
-        mean[k] = first[k] + total.x;
-        factor[k] = 1.0 / sqrt(max(total.y - total.x * total.x, 0.0) + params.eps);
-    }
-    if ((AFFINE & 1u) != 0u) {
-        factor *= vec4<f32>(weight[four]);
-    }
-    var addend = -mean * factor;
-    if ((AFFINE & 2u) != 0u) {
-        addend += vec4<f32>(bias[four]);
-    }
-    return Scaling(factor, addend);
+    totals[thread] = vec4<f32>(sum, 0.0, 0.0);
+    meet(thread, inside, lines);
+    return totals[thread].xy;
 }
 #endif
 
@@ -211,18 +163,17 @@ fn main(
     let read = min(image, params.images - 1u);
     let begin = part * params.share;
     let end = min(begin + params.share, params.pixels);
-#if STATISTICS == found
-    let found = total_groups(thread, read, band, inside, min(begin, params.pixels), end);
+#if STATISTICS == parts
+    let found = total_of_parts(thread, read, band, inside);
+#elif STATISTICS == own
+    let found = total_of_pixels(thread, read, band, inside, 0u, params.pixels);
+#else
+    let found = total_of_pixels(thread, read, band, inside, min(begin, params.pixels), end);
     if (thread < inside) {
         sums[((read * params.parts + part) * bands + i % bands) * inside + thread] = found;
     }
-#else
-#if STATISTICS == parts
-    let found = total_parts(thread, read, band, inside);
-#else
-    let found = total_groups(thread, read, band, inside, 0u, params.pixels);
 #endif
-    workgroupBarrier();
+#if STATISTICS != found
     if (thread < inside) {
         groups[thread] = found;
     }
@@ -234,9 +185,23 @@ fn main(
     }
     let own = thread % params.band;
     let eight = band + own;
-    let first = firsts(image, eight);
-    let low = scaling(own * 8u, 2u * eight, first.low);
-    let high = scaling(own * 8u + 4u, 2u * eight + 1u, first.high);
+    var mean = firsts(image, eight);
+    var factor: Eight; // what channels are multiplied by, before an addend
+    for (var k = 0u; k < 8u; k++) {
+        let total = groups[(own * 8u + k) / params.group] / f32(params.pixels * params.group);
+        mean[k / 4u][k % 4u] += total.x;
+        factor[k / 4u][k % 4u] = 1.0 / sqrt(max(total.y - total.x * total.x, 0.0) + params.eps);
+    }
+    var addend: Eight;
+    for (var h = 0u; h < 2u; h++) {
+        if ((AFFINE & 1u) != 0u) {
+            factor[h] *= vec4<f32>(weight[2u * eight + h]);
+        }
+        addend[h] = -mean[h] * factor[h];
+        if ((AFFINE & 2u) != 0u) {
+            addend[h] += vec4<f32>(bias[2u * eight + h]);
+        }
+    }
     for (var pixel = begin + line; pixel < end; pixel += AT_ONCE * lines) {
 #unroll k < AT_ONCE
         let at_$k = at_pixel(image, min(pixel + $ku * lines, end - 1u), eight);
@@ -245,8 +210,8 @@ fn main(
 #unroll k < AT_ONCE
         if (pixel + $ku * lines < end) {
             let value = floats(words_$k);
-            out[2u * at_$k] = vec4<TOut>(value.low * low.factor + low.addend);
-            out[2u * at_$k + 1u] = vec4<TOut>(value.high * high.factor + high.addend);
+            out[2u * at_$k] = vec4<TOut>(value[0] * factor[0] + addend[0]);
+            out[2u * at_$k + 1u] = vec4<TOut>(value[1] * factor[1] + addend[1]);
         }
 #endunroll
     }
