@@ -98,8 +98,6 @@ def _normalize_rows(
     saved = outputs[1:]
     tensors = (outputs[0], x, x if weight is None else weight, x if bias is None else bias, *saved)
     values: dict[str, Any] = {
-        "rows": rows,
-        "width": units.length,
         "span": span // vector if span else 1,
         "channel_groups": groups,
         "eps": eps,

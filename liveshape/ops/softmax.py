@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
@@ -38,13 +36,12 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Steps:
             groups=ceil_div(units.number, group_rows),
         )  # fmt: skip
         return
-    rows: dict[str, Any] = {"rows": units.number, "length": units.length, "inner": inner, "LOG": log}
     if totals is None or not is_long(units, limits):
-        yield SOFTMAX(out, x, **rows, **reduction_threads(units, limits))
+        yield SOFTMAX(out, x, **reduction_threads(units, limits), inner=inner, LOG=log)
         return
-    rows |= reduction_threads(units, limits, share_of(units, limits))
-    yield LOG_SUM_EXPS(totals, x, **rows)
-    yield SOFTMAX_BY_PARTS(out, x, totals, **rows)
+    parts = reduction_threads(units, limits, share_of(units, limits))
+    yield LOG_SUM_EXPS(totals, x, **parts, inner=inner)
+    yield SOFTMAX_BY_PARTS(out, x, totals, **parts, inner=inner, LOG=log)
 
 
 def _units(shape: tuple[int, ...], axis: int) -> Units:

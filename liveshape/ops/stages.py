@@ -40,7 +40,8 @@ Partials = Generator[Scratch, Any, LiveTensor | None]
 
 
 def reduction_threads(units: Units, limits: Limits, share: int = 0) -> dict[str, Any]:
-    """How many threads reduce one unit, or each of its parts where these have a share of so many elements."""
+    """How many threads reduce one unit, or each of its parts where these have a share of so many elements: what
+    reduction/parts.wgsl asks for."""
     many_units = units.number >= MANY_UNITS and not limits.one_order
     if units.length <= 8 or (not units.inner and many_units):
         unit_threads = 1
@@ -51,6 +52,8 @@ def reduction_threads(units: Units, limits: Limits, share: int = 0) -> dict[str,
         "UNIT_THREADS": unit_threads,
         "ALTERNATING": 1 if units.inner else ALL_UNITS,
         "cooperative_units": units.number * parts,
+        "units": units.number,
+        "count": units.length,
         "parts": parts,
         "share": share or units.length,
     }
@@ -134,10 +137,10 @@ def in_stages(
     kernel, values = carry.whole, walk | of_elements
     if partials is not None and is_long(units, limits):
         threads = reduction_threads(units, limits, share_of(units, limits))
-        yield carry.parts(partials, *read, **values, **threads, divisor=1)
+        yield carry.parts(partials, *read, **values | threads, divisor=1)
         units = Units(units.number, threads["parts"], units.number == 1)
-        kernel, read, values = carry.results, (partials, *kept), walk | {"count": units.length}
-    values |= reduction_threads(units, limits) | {"divisor": 1}
+        kernel, read, values = carry.results, (partials, *kept), walk
+    values = values | reduction_threads(units, limits) | {"divisor": 1}
     return lambda out, **own: kernel(out, *read, **values | own)
 
 

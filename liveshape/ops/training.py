@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
@@ -42,13 +41,13 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     gradient.shape = logits.shape
     losses.shape = (rows,)
     units = Units(rows, length, inner=True)
-    values: dict[str, Any] = {"rows": rows, "length": length, "n_valid": n_valid, "not_a_number": math.nan}
+    values: dict[str, Any] = {"n_valid": n_valid, "not_a_number": math.nan}
     tensors = losses, gradient, logits, labels
     if totals is None or not is_long(units, limits):
         yield CROSS_ENTROPY(*tensors, **values, **reduction_threads(units, limits))
     else:
         parts = reduction_threads(units, limits, share_of(units, limits))
-        yield LOG_SUM_EXPS(totals, logits, rows=rows, length=length, inner=1, **parts)
+        yield LOG_SUM_EXPS(totals, logits, **parts, inner=1)
         yield CROSS_ENTROPY_BY_PARTS(*tensors, totals, **values, **parts)
     yield from reduce(SUM, losses, None, False, loss)
 

@@ -13,11 +13,11 @@ override CHANNELS: bool = false; // a weight per channel of `span` neighbours (g
 override REGISTER_VECTORS: u32 = 0; // of a thread, which hold what it has of the row; 0: it reads that again
 
 struct Params {
-    rows: u32,
-    width: u32, // in vectors
-    parts: u32, // of a row
-    share: u32, // of a part, in vectors
-    span: u32, // in vectors
+    units: u32,
+    count: u32, // in vectors, as the share and the span
+    parts: u32,
+    share: u32,
+    span: u32,
     channel_groups: u32,
     eps: f32,
 }
@@ -38,18 +38,20 @@ struct Params {
 @group(0) @binding(6) var<storage, read> statistics: array<vec2<f32>>;
 #endif
 
+// Factors of a channel are one for all of its neighbours.
+fn of_channel(factors: V_math, channel: u32) -> V_math {
+    return select(factors, V_math(V_at(factors, channel % V_lanes)), CHANNELS);
+}
+
 fn normalized(row: u32, i: u32, element: V_math, mean: f32, scale: f32) -> V_math {
     var value = (element - mean) * scale;
-    let channel = (row % params.channel_groups) * (params.width / params.span) + i / params.span;
-    if (WEIGHT && CHANNELS) {
-        value *= V_at(V_math(weight[channel / V_lanes]), channel % V_lanes);
-    } else if (WEIGHT) {
-        value *= V_math(weight[i]);
+    let channel = (row % params.channel_groups) * (params.count / params.span) + i / params.span;
+    let place = select(i, channel / V_lanes, CHANNELS);
+    if (WEIGHT) {
+        value *= of_channel(V_math(weight[place]), channel);
     }
-    if (BIAS && CHANNELS) {
-        value += V_at(V_math(bias[channel / V_lanes]), channel % V_lanes);
-    } else if (BIAS) {
-        value += V_math(bias[i]);
+    if (BIAS) {
+        value += of_channel(V_math(bias[place]), channel);
     }
     return value;
 }
@@ -67,9 +69,20 @@ fn combine(a: Total, b: Total) -> Total {
 var<private> registers: array<V_math, REGISTER_VECTORS>;
 #endif
 
-// What a thread has of the sum over a part, or of the sum of squares of what its elements are above the mean.
+// What a thread has of the sum over a part, or of the sum of squares of what its elements are above the mean; where
+// statistics of parts are known, over all of the row, by the squares around the mean of each (Chan).
 fn own_sum(part: Part, thread: u32, squares: bool, mean: f32) -> f32 {
-    let start = part.unit * params.width;
+#if STAGE == results
+    var sum = 0.0;
+    for (var i = member_of(thread); i < params.parts; i += COOPERATING) {
+        let own = statistics[i * params.units + part.unit];
+        let count = f32(min(params.share, params.count - i * params.share) * V_lanes);
+        let difference = own.x - mean;
+        sum += select(own.x * count, own.y + difference * difference * count, squares);
+    }
+    return sum;
+#else
+    let start = part.unit * params.count;
     let first = part.first + member_of(thread);
     var sums = V_math(0);
 #if REGISTER_VECTORS
@@ -90,54 +103,35 @@ fn own_sum(part: Part, thread: u32, squares: bool, mean: f32) -> f32 {
     }
 #endif
     return V_sum(sums);
+#endif
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let unit = unit_of(group_index(group, grid), thread);
-    let part = part_of(unit, params.rows, params.width);
-    let member = member_of(thread);
-    let row = part.unit;
-#if STAGE == results
-    // A mean of means, and the squares around it from those around each (Chan).
-    var sums = 0.0;
-    for (var i = member; i < params.parts; i += COOPERATING) {
-        let vectors = min(params.share, params.width - i * params.share);
-        sums += statistics[i * params.rows + row].x * f32(vectors);
-    }
-    let mean = reduce_unit(thread, sums) / f32(params.width);
-    var own_squares = 0.0;
-    for (var i = member; i < params.parts; i += COOPERATING) {
-        let vectors = min(params.share, params.width - i * params.share);
-        let own = statistics[i * params.rows + row];
-        let difference = own.x - mean;
-        own_squares += own.y + difference * difference * f32(vectors * V_lanes);
-    }
-    let squares = reduce_unit(thread, own_squares);
+fn each_part(part: Part, thread: u32) {
+#if STAGE == parts
+    let count = f32((part.last - part.first) * V_lanes);
 #else
-    let mean = reduce_unit(thread, own_sum(part, thread, false, 0.0)) / f32((part.last - part.first) * V_lanes);
-    let squares = reduce_unit(thread, own_sum(part, thread, true, mean));
+    let count = f32(params.count * V_lanes);
 #endif
-    if (unit >= params.rows * params.parts) {
+    let mean = reduce_unit(thread, own_sum(part, thread, false, 0.0)) / count;
+    let squares = reduce_unit(thread, own_sum(part, thread, true, mean));
+    if (!is_part(part)) {
         return;
     }
+    let row = part.unit;
+    let member = member_of(thread);
 #if STAGE == parts
     if (member == 0u) {
-        statistics[unit] = vec2<f32>(mean, squares);
+        statistics[part.index] = vec2<f32>(mean, squares);
     }
 #else
-    let scale = inverseSqrt(squares / f32(params.width * V_lanes) + params.eps);
+    let scale = inverseSqrt(squares / count + params.eps);
 #if SAVED == statistics
     if (member == 0u && part.first == 0u) {
         mean_out[row] = TMean(mean);
         scale_out[row] = TMean(scale);
     }
 #endif
-    let start = row * params.width;
+    let start = row * params.count;
     let first = part.first + member;
 #if REGISTER_VECTORS
     for (var h = 0u; h < REGISTER_VECTORS; h++) {

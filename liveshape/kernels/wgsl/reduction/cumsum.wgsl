@@ -1,9 +1,10 @@
 // The running total, or product, along lines of elements that lie `inner` apart, in the wide type of the output: a thread
-// per line, or in STAGES a thread per part of `span` elements. Those find the TOTALS of parts, whose own running totals
+// per part of a line, which is all of a short one. Of long lines the TOTALS of parts come first, whose own running totals
 // are then CARRIED into the parts. A sum keeps what its additions round away (Kahan, Neumaier): every element of the
 // result shows that, and torch adds up in float64. Totals are PAIRS of a sum and of what it lacks.
-#choice STAGES: none, totals, carried
+#choice STAGE: whole, totals, carried
 #choice OF: elements, pairs
+#choice STORES: elements, pairs
 // TCarry: f32, i32
 override WG: u32 = 64;
 override PRODUCT: bool = false;
@@ -12,23 +13,21 @@ struct Params {
     count: u32,
     length: u32,
     inner: u32,
+    parts: u32, // of a line
+    share: u32,
     zero: u32, // which no compiler knows
-#if STAGES != none
-    span: u32,
-    parts: u32,
-#endif
 }
-#if OF == pairs
+#if STORES == pairs
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<TOut>>;
-@group(0) @binding(1) var<storage, read> x: array<vec2<TOut>>;
-#elif STAGES == totals
-@group(0) @binding(0) var<storage, read_write> out: array<vec2<TOut>>;
-@group(0) @binding(1) var<storage, read> x: array<TIn>;
 #else
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+#endif
+#if OF == pairs
+@group(0) @binding(1) var<storage, read> x: array<vec2<TOut>>;
+#else
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 #endif
-#if STAGES == carried
+#if STAGE == carried
 @group(0) @binding(2) var<storage, read> carries: array<vec2<TCarry>>;
 #endif
 
@@ -58,9 +57,7 @@ fn pair_at(i: u32) -> vec2<TOut_math> {
 }
 
 fn store(i: u32, total: TOut_math, missing: TOut_math) {
-#if OF == pairs
-    out[i] = vec2<TOut>(TOut(total), TOut(missing));
-#elif STAGES == totals
+#if STORES == pairs
     out[i] = vec2<TOut>(TOut(total), TOut(missing));
 #else
     out[i] = TOut(total + missing);
@@ -68,26 +65,19 @@ fn store(i: u32, total: TOut_math, missing: TOut_math) {
 }
 
 fn each(i: u32) {
-    let column = i % params.inner;
+    let line = i / params.inner / params.parts;
+    let start = line * params.length * params.inner + i % params.inner;
+    let first = i / params.inner % params.parts * params.share;
+    let last = min(first + params.share, params.length);
     var total = identity();
     var missing = TOut_math(0);
-#if STAGES == none
-    let line = i / params.inner;
-    let first = 0u;
-    let last = params.length;
-#else
-    let line = i / params.inner / params.parts;
-    let first = i / params.inner % params.parts * params.span;
-    let last = min(first + params.span, params.length);
-#endif
-#if STAGES == carried
+#if STAGE == carried
     if (first > 0u) {
         let carry = vec2<TOut_math>(carries[i - params.inner]);
         total = carry.x;
         missing = carry.y;
     }
 #endif
-    let start = line * params.length * params.inner + column;
     for (var j = first; j < last; j++) {
         let value = pair_at(start + j * params.inner);
         if (PRODUCT) {
@@ -97,11 +87,11 @@ fn each(i: u32) {
             missing += lost(total, value.x, sum) + value.y;
             total = sum;
         }
-#if STAGES != totals
+#if STAGE != totals
         store(start + j * params.inner, total, missing);
 #endif
     }
-#if STAGES == totals
+#if STAGE == totals
     store(i, total, missing);
 #endif
 }

@@ -25,7 +25,7 @@ fn log_sum_exp(part: Part, thread: u32, start: u32) -> Total {
 #if STAGE == results
     var total = identity();
     for (var each = member_of(thread); each < params.parts; each += COOPERATING) {
-        total = combine(total, totals[each * params.rows + part.unit]);
+        total = combine(total, totals[each * params.units + part.unit]);
     }
     return reduce_unit(thread, total);
 #else

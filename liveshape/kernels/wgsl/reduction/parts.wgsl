@@ -1,17 +1,32 @@
-// What a unit of reduction/across_threads.wgsl has of the `count` elements of one of `units`: all, or where these are long
-// one of `params.parts` of `params.share` elements, of which those with the same place lie side by side.
+// The entry of a kernel whose threads, as reduction/across_threads.wgsl has them, reduce `params.units` of `params.count`
+// elements: units of threads do so `each_part`, of which a unit has one, or where it is long `params.parts` of
+// `params.share` elements. Those with the same place in their units lie side by side.
 #include reduction/across_threads
 
 struct Part {
+    index: u32,
     unit: u32,
     first: u32,
     last: u32,
 }
 
-fn part_of(i: u32, units: u32, count: u32) -> Part {
+// All threads go through a kernel for their barriers, those of no part with the elements of another.
+fn is_part(part: Part) -> bool {
+    return part.index < params.units * params.parts;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = unit_of(group_index(group, grid), thread);
+    var part = Part(i, min(i, params.units - 1u), 0u, params.count);
     if (params.parts > 1u) {
-        let first = i / units * params.share;
-        return Part(i % units, first, min(first + params.share, count));
+        part.unit = i % params.units;
+        part.first = i / params.units * params.share;
+        part.last = min(part.first + params.share, params.count);
     }
-    return Part(min(i, units - 1u), 0u, count);
+    each_part(part, thread);
 }

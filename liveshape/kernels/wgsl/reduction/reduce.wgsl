@@ -101,14 +101,7 @@ alias T_math = TIn_math;
 #endif
 #include reduction/own_total
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = unit_of(group_index(group, grid), thread);
-    let part = part_of(i, params.units, params.count);
+fn each_part(part: Part, thread: u32) {
 #if STAGE == results
     let begin = part.unit;
 #else
@@ -131,18 +124,18 @@ fn main(
         total = total / Total(params.divisor);
     }
 #endif
-    if (i >= params.units * params.parts || member_of(thread) > 0u) {
+    if (!is_part(part) || member_of(thread) > 0u) {
         return;
     }
 #if CARRY == number
-    out[i] = TOut(total);
+    out[part.index] = TOut(total);
 #elif STAGE == parts
-    out[i] = bitcast<vec2<i32>>(total);
+    out[part.index] = bitcast<vec2<i32>>(total);
 #else
     if (INDEX) {
-        out[i] = TOut(total.y);
+        out[part.index] = TOut(total.y);
     } else {
-        out[i] = TOut(x[start_of(part.unit) + walk(total.y)]);
+        out[part.index] = TOut(x[start_of(part.unit) + walk(total.y)]);
     }
 #endif
 }

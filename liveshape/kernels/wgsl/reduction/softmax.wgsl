@@ -7,11 +7,11 @@ override WG: u32 = 256;
 override LOG: bool = false;
 
 struct Params {
-    rows: u32,
-    length: u32,
-    inner: u32,
-    parts: u32, // of a row
+    units: u32,
+    count: u32,
+    parts: u32,
     share: u32,
+    inner: u32,
 }
 #if STAGE == parts
 @group(0) @binding(0) var<storage, read_write> totals: array<vec2<f32>>;
@@ -29,22 +29,15 @@ fn element(start: u32, j: u32) -> f32 {
 
 #include reduction/log_sum_exp
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = unit_of(group_index(group, grid), thread);
-    let part = part_of(i, params.rows, params.length);
-    let start = (part.unit / params.inner) * params.length * params.inner + part.unit % params.inner;
+fn each_part(part: Part, thread: u32) {
+    let start = (part.unit / params.inner) * params.count * params.inner + part.unit % params.inner;
     let total = log_sum_exp(part, thread, start);
-    if (i >= params.rows * params.parts) {
+    if (!is_part(part)) {
         return;
     }
 #if STAGE == parts
     if (member_of(thread) == 0u) {
-        totals[i] = total;
+        totals[part.index] = total;
     }
 #else
     for (var j = part.first + member_of(thread); j < part.last; j += COOPERATING) {

@@ -4,9 +4,9 @@
 override WG: u32 = 256;
 
 struct Params {
-    rows: u32,
-    length: u32,
-    parts: u32, // of a row
+    units: u32,
+    count: u32,
+    parts: u32,
     share: u32,
     n_valid: f32,
     not_a_number: f32,
@@ -25,17 +25,10 @@ fn element(start: u32, j: u32) -> f32 {
 
 #include reduction/log_sum_exp
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = unit_of(group_index(group, grid), thread);
-    let part = part_of(i, params.rows, params.length);
-    let start = part.unit * params.length;
+fn each_part(part: Part, thread: u32) {
+    let start = part.unit * params.count;
     let total = log_sum_exp(part, thread, start);
-    if (i >= params.rows * params.parts) {
+    if (!is_part(part)) {
         return;
     }
     let label = labels[part.unit];
@@ -48,7 +41,7 @@ fn main(
         return;
     }
     var loss = 0.0;
-    if (label >= i32(params.length)) {
+    if (label >= i32(params.count)) {
         loss = params.not_a_number;
     } else if (label >= 0) {
         loss = (log(total.y) + (total.x - element(start, u32(label)))) / params.n_valid;
