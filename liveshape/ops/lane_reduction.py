@@ -76,12 +76,12 @@ def lane_partials(shape: Shape, axes: list[int], dtype: str, limits: Limits) -> 
     """Scratch for the partial results of units up to those of a shape, a tensor for each stage."""
     units = prod(size for axis, size in enumerate(shape) if axis not in axes)
     length = prod(shape[axis] for axis in axes)
-    most = min(thread_elements(limits), _least_span(limits))
+    most = min(thread_elements(limits), LEAST_SPANS[limits.has_many_threads])
     stages = []
     while length > most:
         # A part for every few turns, or as many as there may be threads.
         parts = ceil_div(length, most)
-        enough = ceil_div(length, _span(limits)) * units + units + 4 * _enough_threads(limits)
+        enough = ceil_div(length, _span(limits)) * units + units + 4 * ENOUGH_THREADS[limits.has_many_threads]
         stages.append((yield Scratch(dtype, (min(parts * units, enough),))))
         length = parts
     return tuple(stages)
@@ -92,22 +92,14 @@ def _span(limits: Limits) -> int:
     return min(thread_elements(limits), EVEN_SPAN) if limits.one_order else thread_elements(limits)
 
 
-def _least_span(limits: Limits) -> int:
-    return LEAST_SPANS[limits.has_many_threads]
-
-
-def _enough_threads(limits: Limits) -> int:
-    return ENOUGH_THREADS[limits.has_many_threads]
-
-
 def _parts(layout: LaneLayout, limits: Limits, first: bool) -> int:
     """How many threads reduce a unit; with one order of summation that depends on nothing but its length."""
     parts = ceil_div(layout.length, _span(limits))
     if (first or limits.has_many_threads) and not limits.one_order and layout.unit_threads > 0:
-        wanted = ceil_div(_enough_threads(limits), layout.unit_threads)
+        wanted = ceil_div(ENOUGH_THREADS[limits.has_many_threads], layout.unit_threads)
         # In elements, so that lengths which are no multiple of four take the parts of their neighbours.
         turns = 4 // layout.width if layout.inner else 1
-        worth = ceil_div(layout.length, _least_span(limits) * turns)
+        worth = ceil_div(layout.length, LEAST_SPANS[limits.has_many_threads] * turns)
         wanted = wanted if wanted < worth else worth
         parts = parts if parts > wanted else wanted
     return parts if parts > 0 else 1

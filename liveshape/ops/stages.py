@@ -90,14 +90,10 @@ def is_long(units: Units, limits: Limits) -> bool:
     return units.length > _elements(units, limits)[0]
 
 
-def may_be_long(bound: Units, limits: Limits) -> bool:
-    """Whether live units up to `bound` may be long; short ones have fewer threads."""
-    return is_long(bound, limits) or is_long(bound._replace(length=min(bound.length, SHORT)), limits)
-
-
 def partials_of(bound: Units, limits: Limits, dtype: str = "float32", numbers: int = 2) -> Partials:
     """Scratch for some numbers of each part of units up to `bound`; None where none of these is long."""
-    if not may_be_long(bound, limits):
+    # A live unit may be short and have fewer threads than one of the bound.
+    if not is_long(bound, limits) and not is_long(bound._replace(length=min(bound.length, SHORT)), limits):
         return None
     parts = min(MOST_PARTS, ceil_div(bound.length, max(thread_elements(limits) // SHARE, 2)))
     partials: LiveTensor = yield Scratch(dtype, (numbers * bound.number * parts,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
