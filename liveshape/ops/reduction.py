@@ -135,6 +135,7 @@ _over_dims(SUM, "aten.sum.dim_IntList", "aten::sum.IntList_out", more="dtype")
 _over_all(SUM, "aten.sum.default", "aten::sum.out", more="dtype")
 _over_dims(MEAN, "aten.mean.dim", "aten::mean.out", more="dtype")
 _over_all(MEAN, "aten.mean.default", "aten::mean.dtype_out", more="dtype")
+_over_dims(PRODUCT, "aten.prod.dim_int", "aten::prod.int_out", more="dtype")
 _over_all(PRODUCT, "aten.prod.default", "aten::prod.out", more="dtype")
 _over_dims(ANY, "aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out")
 _over_all(ANY, "aten.any.default", "aten::any.all_out")
@@ -162,11 +163,6 @@ def _register_extremum(word: str, least: bool) -> None:
 
 _register_extremum("max", least=False)
 _register_extremum("min", least=True)
-
-
-@op("aten.prod.dim_int", "aten::prod.int_out", **_OVER_DIMS)
-def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Steps:
-    yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
 
 @op("aten.var.correction", "aten::var.correction_out", load_times=2, **_OVER_DIMS)
