@@ -148,18 +148,12 @@ fn total_of_parts(thread: u32, image: u32, band: u32, inside: u32) -> vec2<f32> 
 }
 #endif
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
+fn each_group(group: u32, thread: u32) {
     let bands = params.eights / params.band;
     let inside = params.band * 8u / params.group;
-    let i = group_index(group, grid);
-    let band = i % bands * params.band;
-    let part = i / bands % params.parts;
-    let image = i / bands / params.parts;
+    let band = group % bands * params.band;
+    let part = group / bands % params.parts;
+    let image = group / bands / params.parts;
     let read = min(image, params.images - 1u);
     let begin = part * params.share;
     let end = min(begin + params.share, params.pixels);
@@ -170,7 +164,7 @@ fn main(
 #else
     let found = total_of_pixels(thread, read, band, inside, min(begin, params.pixels), end);
     if (thread < inside) {
-        sums[((read * params.parts + part) * bands + i % bands) * inside + thread] = found;
+        sums[((read * params.parts + part) * bands + group % bands) * inside + thread] = found;
     }
 #endif
 #if STATISTICS != found
@@ -217,3 +211,5 @@ fn main(
     }
 #endif
 }
+
+#include common/each_group

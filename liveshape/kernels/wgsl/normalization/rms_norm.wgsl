@@ -85,17 +85,11 @@ fn store_row(thread: u32, start: u32, scale: f32) {
 }
 #endif
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group_index(group, grid);
-    if (row >= params.rows) {
+fn each_group(group: u32, thread: u32) {
+    if (group >= params.rows) {
         return;
     }
-    let start = row * params.width;
+    let start = group * params.width;
     var squares = V_math(0);
     if (REGISTER_VECTORS > 0u) {
         for (var h = 0u; h < REGISTER_VECTORS; h++) {
@@ -116,3 +110,5 @@ fn main(
     let scale = inverseSqrt(total_of_squares / f32(params.width * V_lanes) + params.eps);
     store_row(thread, start, scale);
 }
+
+#include common/each_group

@@ -45,13 +45,8 @@ fn largest_of(row: Row) -> f32 {
 
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let first_row = group_index(group, grid) * params.group_rows;
+fn each_group(group: u32, lane: u32) {
+    let first_row = group * params.group_rows;
     let last_row = min(first_row + params.group_rows, params.rows);
     for (var row = first_row; row < last_row; row++) {
         let start = row * params.length;
@@ -88,3 +83,5 @@ fn main(
         }
     }
 }
+
+#include common/each_group

@@ -14,6 +14,7 @@ fn combine(a: Total, b: Total) -> Total {
     return Total(maximum, a.y * exp(a.x - maximum) + b.y * exp(b.x - maximum));
 }
 
+#include reduction/block
 #include reduction/own_total
 
 fn total_at(start: u32, j: u32) -> Total {

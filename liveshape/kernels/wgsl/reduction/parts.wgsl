@@ -15,13 +15,8 @@ fn is_part(part: Part) -> bool {
     return part.index < params.units * params.parts;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = unit_of(group_index(group, grid), thread);
+fn each_group(group: u32, thread: u32) {
+    let i = unit_of(group, thread);
     var part = Part(i, min(i, params.units - 1u), 0u, params.count);
     if (params.parts > 1u) {
         part.unit = i % params.units;
@@ -30,3 +25,5 @@ fn main(
     }
     each_part(part, thread);
 }
+
+#include common/each_group

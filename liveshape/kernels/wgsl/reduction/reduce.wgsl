@@ -64,6 +64,7 @@ fn total_at(begin: u32, j: u32) -> Total {
     return value;
 }
 
+#include reduction/block
 #include reduction/operations
 #else
 #if STAGE == parts
@@ -78,6 +79,7 @@ fn total_at(begin: u32, j: u32) -> Total {
 override MINIMUM: bool = false;
 override INDEX: bool = false;
 
+const BLOCK: u32 = 1u << 20u; // one: no rounding errors grow
 alias Total = vec2<u32>; // a key of 32 bits, in which a NaN is above every number whichever end is asked for; the index
 
 fn identity() -> Total {
