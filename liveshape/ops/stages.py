@@ -1,7 +1,7 @@
 """Long reductions in two stages: parts of a unit first, then their partial results.
 
-A thread takes a few thousand elements, so that no driver cuts its loops short, and adds them up in blocks, so that
-rounding errors do not grow with the length.
+A thread takes a few thousand elements, so that no driver cuts its loops short, more only of units that hardly any buffer
+holds, and adds them up in blocks, so that rounding errors do not grow with the length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/ac
 GROUP_THREADS = 256  # of the kernels of reductions
 SHORT = 512  # elements of a unit for which fewer threads are quicker
 ELEMENT_TURNS = 16  # of a thread for an element at most: its loops, and that over eight dimensions of a walk
-MOST_PARTS = 1024  # of a unit, few enough that all threads of another part may read what each has
+MOST_PARTS = 1024  # of a unit, few enough that each may read what all have
+MOST_PARTIALS = 8192  # that the threads of one unit end
 SHARE = 8  # of what a thread may take is what it takes of a part, so that there are parts for all threads of a device
 
 
@@ -95,14 +96,14 @@ def partials_of(bound: Units, limits: Limits, dtype: str = "float32", numbers: i
     # A live unit may be short and have fewer threads than one of the bound.
     if not is_long(bound, limits) and not is_long(bound._replace(length=min(bound.length, SHORT)), limits):
         return None
-    parts = min(MOST_PARTS, ceil_div(bound.length, max(thread_elements(limits) // SHARE, 2)))
+    parts = min(MOST_PARTIALS, ceil_div(bound.length, max(thread_elements(limits) // SHARE, 2)))
     partials: LiveTensor = yield Scratch(dtype, (numbers * bound.number * parts,))
     return partials
 
 
-def share_of(units: Units, limits: Limits, share: int = 0) -> int:
-    """Elements of a part of units that go in two stages, or that share; parts are so few that each may read of all."""
-    share, least = share or _elements(units, limits)[1], ceil_div(units.length, MOST_PARTS)
+def share_of(units: Units, limits: Limits, share: int = 0, most: int = MOST_PARTS) -> int:
+    """Elements of a part of units that go in two stages, or that share, where there are no more parts than `most`."""
+    share, least = share or _elements(units, limits)[1], ceil_div(units.length, most)
     return share if share > least else least
 
 
@@ -132,7 +133,7 @@ def in_stages(
     units, walk = layout
     kernel, values = carry.whole, walk | of_elements
     if partials is not None and is_long(units, limits):
-        threads = reduction_threads(units, limits, share_of(units, limits))
+        threads = reduction_threads(units, limits, share_of(units, limits, most=MOST_PARTIALS))
         yield carry.parts(partials, *read, **values | threads, divisor=1)
         units = Units(units.number, threads["parts"], units.number == 1)
         kernel, read, values = carry.results, (partials, *kept), walk
