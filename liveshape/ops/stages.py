@@ -1,7 +1,7 @@
 """Long reductions in two stages: parts of a unit first, then their partial results.
 
-A thread takes a few thousand elements, so that no driver cuts its loops short, more only of units that hardly any buffer
-holds, and adds them up in blocks, so that rounding errors do not grow with the length.
+A thread takes a few thousand elements, so that no driver cuts its loops short, and more only of units that hardly fit a
+buffer. It adds them up in blocks, so that rounding errors do not grow with the length.
 """
 
 from __future__ import annotations
