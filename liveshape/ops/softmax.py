@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel
 from liveshape.kernels.requests import GetLimits
 from liveshape.ops.reduction import Steps
-from liveshape.ops.registry import op
+from liveshape.ops.registry import exported, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of, ceil_div
 from liveshape.ops.stages import Units, is_long, partials_of, reduction_threads, share_of
@@ -50,26 +52,13 @@ def _units(shape: tuple[int, ...], axis: int) -> Units:
     return Units(prod(shape[:axis]) * inner if length else 0, length, inner == 1)
 
 
-@op(
-    "aten._softmax.default",
-    "aten::_softmax.out",
-    rows=but_dims("x", "dim"),
-    any_size=True,
-    epilogues=True,
-    loads="x",
-    load_times=3,
-)
-def softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
-    yield from _softmax(x, dim, out, log=False)
+def _register(name: str, *, log: bool) -> None:
+    traits: dict[str, Any] = {"rows": but_dims("x", "dim"), "epilogues": True, "loads": "x", "load_times": 3}
+
+    @op(*exported(name), schema="x dim half_to_float out", any_size=not log, **traits)
+    def along(x: LiveTensor, dim: int, out: LiveTensor) -> Steps:
+        yield from _softmax(x, dim, out, log=log)
 
 
-@op(
-    "aten._log_softmax.default",
-    "aten::_log_softmax.out",
-    rows=but_dims("x", "dim"),
-    epilogues=True,
-    loads="x",
-    load_times=3,
-)
-def log_softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Steps:
-    yield from _softmax(x, dim, out, log=True)
+_register("_softmax", log=False)
+_register("_log_softmax", log=True)
