@@ -44,7 +44,6 @@ LONG_ROWS = {4096: 64, 8192: 512}
 FEW_ROWS = max(LONG_ROWS.values())
 PART = GROUP_THREADS * THREAD_VECTORS  # vectors, which lie in registers
 
-
 Factor = LiveTensor | None  # a weight or a bias
 
 
@@ -88,7 +87,7 @@ def _normalize_rows(
     """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
     limits: Limits = yield GetLimits()
     largest = Units(bound, prod(x.max_shape) // bound if bound else 0, inner=True)
-    fills = most_threads(limits) == GROUP_THREADS and not limits.one_order
+    fills = most_threads(limits) == GROUP_THREADS and not limits.one_order  # a device that should have enough to do
     statistics: LiveTensor | None = yield from partials_of(largest, limits)
     if statistics is None and fills and largest.length >= min(LONG_ROWS):
         statistics = yield Scratch("float32", (2 * min(bound, FEW_ROWS) * ceil_div(largest.length, PART),))
