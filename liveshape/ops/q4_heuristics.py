@@ -214,15 +214,15 @@ def _cost(tiles: int, splits: int, steps: int, int8: bool) -> float:
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
 def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> Shape:
     """Scratch for the partial sums of every split, in whole vectors, at the number of rows with most of them."""
-    most, wide = 0, ceil_div(columns, 4) * 4
-    if limits.one_order:
-        splits = split_k_of(rows, columns, depth, int8, limits)
-        return (rows * wide * splits if splits > 1 else 0,)
     # Of more rows than these no depth is split: a file can name billions of them.
-    for each in (LARGE_ROWS // 2, *range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64)):
-        splits = split_k_of(each, columns, depth, int8, limits)
-        most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
-    return (most,)
+    counts = (LARGE_ROWS // 2, *range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64)) if not limits.one_order else (rows,)
+    splits = {each: split_k_of(each, columns, depth, int8, limits) for each in counts}
+    return (_most_sums(splits, rows, ceil_div(columns, 4) * 4),)
+
+
+def _most_sums(splits: dict[int, int], rows: int, wide: int) -> int:
+    """The most partial sums, of the splits by rows, of which there are no more than so many."""
+    return max(min(each, rows) * wide * count if count > 1 else 0 for each, count in splits.items())
 
 
 def gemv_config(layer: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -435,9 +435,9 @@ def _few_tile_splits(rows: int, columns: int, depth: int) -> int:
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
 def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """Partial sums of matrix tiles of every split, at the number of rows with most of them."""
-    most = 0
-    for each in (32, *range(64, min(rows, MAX_MATRIX_SPLIT_ROWS) + 64, 64)):
-        for packed in (False, True):
-            _, splits = matrix_tile_config(min(each, rows), columns, depth, packed, limits)
-            most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
-    return most
+    counts = {min(each, rows) for each in (32, *range(64, min(rows, MAX_MATRIX_SPLIT_ROWS) + 64, 64))}
+    both = (
+        {each: matrix_tile_config(each, columns, depth, packed, limits)[1] for each in counts}
+        for packed in (False, True)
+    )
+    return max(_most_sums(splits, rows, columns) for splits in both)

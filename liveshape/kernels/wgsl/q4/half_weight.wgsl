@@ -32,13 +32,9 @@ var<workgroup> largest_of: array<f32, WG>;
 // Eight neighbours of a column.
 fn unpacked_eight(column: u32, k: u32, inverse: f32) -> vec4<u32> {
     let at = k / GROUP * params.scale_stride + column;
-    var minimum = 0.0;
-    if (MINIMA) {
-        minimum = scale_one(at + params.scale_stride / 2u) * inverse;
-    }
     let vector = weight[(column * params.column_bytes + k * BITS / 8u) / 16u];
     let first = k * BITS / 32u % 4u;
-    return eight_of(vector[first], vector[min(first + 1u, 3u)], scale_one(at) * inverse, minimum);
+    return eight_of(vector[first], vector[min(first + 1u, 3u)], scale_one(at) * inverse, minimum_one(at) * inverse);
 }
 
 @compute @workgroup_size(WG)

@@ -4,11 +4,8 @@
 fn largest_weight(column: u32, first: u32, last: u32, stride: u32) -> f32 {
     var most = 0.0;
     for (var i = first; i < last; i += stride) {
-        var bound = abs(scale_one(i * params.scale_stride + column)) * select(8.0, 128.0, BITS == 8u);
-        if (MINIMA) {
-            bound += abs(scale_one(i * params.scale_stride + params.scale_stride / 2u + column));
-        }
-        most = max(most, bound);
+        let at = i * params.scale_stride + column;
+        most = max(most, abs(scale_one(at)) * select(8.0, 128.0, BITS == 8u) + abs(minimum_one(at)));
     }
     return most;
 }

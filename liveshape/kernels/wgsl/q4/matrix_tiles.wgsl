@@ -64,11 +64,7 @@ struct Packed {
 
 fn packed_at(vectors: u32, column: u32, vector: u32) -> Packed {
     let at = vector * 32u / GROUP * params.scale_stride + column;
-    var minimum = 0.0;
-    if (MINIMA) {
-        minimum = scale_one(at + params.scale_stride / 2u);
-    }
-    return Packed(weight[vectors + vector], scale_one(at), minimum);
+    return Packed(weight[vectors + vector], scale_one(at), minimum_one(at));
 }
 
 fn stage_packed(column: u32, vector: u32, given: Packed, inverse: f32) {

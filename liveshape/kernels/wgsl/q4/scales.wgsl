@@ -12,6 +12,14 @@ fn scale_one(i: u32) -> f32 {
     return f32(scales[i / 4u][i % 4u]);
 }
 
+// The minimum that goes with a scale, if there are such.
+fn minimum_one(i: u32) -> f32 {
+    if (MINIMA) {
+        return scale_one(i + params.scale_stride / 2u);
+    }
+    return 0.0;
+}
+
 fn four_from(i: u32, column: u32) -> vec4<f32> {
     if (SCALES_ALIGNED) {
         return vec4<f32>(scales[i / 4u]);

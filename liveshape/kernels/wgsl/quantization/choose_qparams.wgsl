@@ -73,18 +73,6 @@ fn zero_of(least: f32, most: f32, step: f32) -> f32 {
     return round(clamp(select(params.high - above, params.low - below, by_low), params.low, params.high));
 }
 
-fn store_zero_points(first: u32, zeros: vec4<f32>) {
-#if ZERO_POINTS == unpacked
-    for (var j = 0u; j < ROWS; j++) {
-        if (first + j < params.units) {
-            zero_point[first + j] = TZero(zeros[j]);
-        }
-    }
-#else
-    zero_point[first / 4u] = packed(vec4<i32>(zeros));
-#endif
-}
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -123,7 +111,12 @@ fn main(
             if (total.largest[j] > 0x7f800000u) {
                 scale[row] = TScale(bitcast<f32>(total.largest[j]));
             }
+#if ZERO_POINTS == unpacked
+            zero_point[row] = TZero(zeros[j]);
+#endif
         }
     }
-    store_zero_points(first, zeros);
+#if ZERO_POINTS == packed
+    zero_point[first / 4u] = packed(vec4<i32>(zeros));
+#endif
 }
