@@ -18,7 +18,7 @@ from liveshape.ops.pointwise import Build, Define, Steps, Term, Viewed, evaluate
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import axis_of, ceil_div, merge_dims, strides_of
-from liveshape.ops.stages import walk_of_units
+from liveshape.ops.stages import walk_of
 
 CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
 CHOOSING_ELEMENTS = 8  # vectors of a block for each turn of a thread of a workgroup, where that is small
@@ -268,13 +268,13 @@ def _choose(
         inner = (*inner[:-1], inner[-1] // 4)
         inner_steps = (*(step // 4 for step in inner_steps[:-1]), 1)
         outer_steps = tuple(step // 4 for step in outer_steps)
-    walk = walk_of_units((outer, outer_steps), (inner, inner_steps))
-    rows = 4 if packed or walk["units"] >= 4 else 1
+    walk, units, count = walk_of((outer, outer_steps), (inner, inner_steps)), prod(outer), prod(inner)
+    rows = 4 if packed or units >= 4 else 1
     kernel = CHOOSE_QPARAMS if packed else CHOOSE_QPARAMS_EACH
     return kernel(
         *outputs, x, **walk, low=low, high=high, eps=eps, middle=int((high + low + 1) / 2), MAPPING=mapping,
-        ROWS=rows, UNIT_THREADS=ALL, VEC=vector, groups=ceil_div(walk["units"], rows),
-        turns=walk["count"] // CHOOSING_ELEMENTS,
+        ROWS=rows, UNIT_THREADS=ALL, VEC=vector, groups=ceil_div(units, rows), units=units, count=count,
+        turns=count // CHOOSING_ELEMENTS,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from liveshape.ops.lane_reduction import lane_partials, lane_reduce
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
-from liveshape.ops.stages import REDUCE, Carry, Layout, Units, in_stages, is_long, merged, partials_of, walk_of_units
+from liveshape.ops.stages import REDUCE, Carry, Layout, Units, in_stages, is_long, merged, partials_of, walk_of
 
 NUMBERS, PAIRS, EXTREMES = Carry.load("number"), Carry.load("number", ELEMENTS="complex"), Carry.load("extreme")
 SQUARES = NUMBERS._replace(parts=Kernel.load(REDUCE, STAGE="squares"))
@@ -31,11 +31,15 @@ def _axes(x: LiveTensor, dims: Ints | None) -> list[int]:
     return axes if x.rank else []
 
 
-def _set_shapes(x: LiveTensor, axes: list[int], keepdim: bool, *outputs: LiveTensor, pairs: bool = False) -> None:
+def _set_shapes(
+    x: LiveTensor, axes: list[int], keepdim: bool, *outputs: LiveTensor, pairs: bool = False, extreme: bool = False
+) -> None:
     if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
         raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
     if len(set(axes)) != len(axes):
         raise ShapeError(f"dimensions {axes} of {x.shape} name one of them twice")
+    if extreme and prod(x.shape[axis] for axis in axes) == 0:
+        raise ShapeError(f"shape {x.shape} has nothing in dimensions {axes} to take an extremum of")
     for out in outputs:
         out.shape = tuple(
             1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes
@@ -51,8 +55,7 @@ def layout_of(dtype: str, shape: Shape, axes: list[int]) -> Layout:
     if is_complex(dtype):
         shape = (*shape, 2)  # the parts of complex numbers are kept apart
     kept, reduced = merged(shape, [axis for axis in range(len(shape)) if axis not in axes]), merged(shape, axes)
-    walk = walk_of_units(kept, reduced)
-    return Units(walk["units"], walk["count"], reduced[1][-1:] == (1,)), walk
+    return Units(prod(kept[0]), prod(reduced[0]), reduced[1][-1:] == (1,)), walk_of(kept, reduced)
 
 
 def reduce(
@@ -67,9 +70,7 @@ def reduce(
         stages = yield from lane_partials(x.max_shape, axes, total, limits)
     else:
         partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], limits, total, numbers=1)
-    _set_shapes(x, axes, keepdim, out, pairs=carry is not NUMBERS)
-    if code in (MAXIMUM, MINIMUM):
-        _check_not_empty(x, axes)
+    _set_shapes(x, axes, keepdim, out, pairs=carry is not NUMBERS, extreme=code in (MAXIMUM, MINIMUM))
     stage, length = SUM if code == MEAN else code, prod(x.shape[axis] for axis in axes)
     if apart and carry is NUMBERS:
         yield from lane_reduce((stage, code), x, axes, out, stages, limits, length, FLOATS=KINDS[x.dtype] == 0)
@@ -95,17 +96,11 @@ def _extremum(
     axes = _axes(x, dims)
     partials = yield from partials_of(layout_of(x.dtype, x.max_shape, axes)[0], limits, "int32")
     outputs = [out for out in (values, indices) if out is not None]
-    _set_shapes(x, axes, keepdim, *outputs)
-    _check_not_empty(x, axes)
+    _set_shapes(x, axes, keepdim, *outputs, extreme=True)
     layout, kind = layout_of(x.dtype, x.shape, axes), KINDS[x.dtype]
     last = yield from in_stages(EXTREMES, (x,), layout, partials, limits, kept=(x,), MINIMUM=least, KIND=kind)
     for out in outputs:
         yield last(out, INDEX=out is indices)
-
-
-def _check_not_empty(x: LiveTensor, axes: list[int]) -> None:
-    if prod(x.shape[axis] for axis in axes) == 0:
-        raise ShapeError(f"shape {x.shape} has nothing in dimensions {axes} to take an extremum of")
 
 
 def _carried(code: int, x: LiveTensor) -> Carry:

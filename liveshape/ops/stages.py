@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Generator
 from typing import Any, NamedTuple
 
 from liveshape.graph import Limits, Shape
-from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
@@ -158,8 +157,3 @@ def walk_of(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str
     padding = (0,) * (MAX_RANK - len(kept[0]))
     sizes, strides = (first + padding + second for first, second in zip(kept, reduced, strict=True))
     return {"kept_rank": len(kept[0]), "reduced_rank": len(reduced[0]), "sizes": sizes, "strides": strides}
-
-
-def walk_of_units(kept: tuple[Shape, Shape], reduced: tuple[Shape, Shape]) -> dict[str, Any]:
-    """The same, and how many units there are, of how many elements."""
-    return {"units": prod(kept[0]), "count": prod(reduced[0])} | walk_of(kept, reduced)
