@@ -24,7 +24,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> key_cache: array<TCache>;
 @group(0) @binding(1) var<storage, read> keys: array<T>;
 @group(0) @binding(2) var<storage, read> row_table: array<vec2<i32>>;
-@group(0) @binding(3) var<uniform> params: Params;
 #else
 @group(0) @binding(0) var<storage, read_write> key_cache: array<TCache>;
 @group(0) @binding(1) var<storage, read_write> value_cache: array<TCache>;
@@ -32,9 +31,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> values: array<T>;
 #if POSITIONS == table
 @group(0) @binding(4) var<storage, read> row_table: array<vec2<i32>>;
-@group(0) @binding(5) var<uniform> params: Params;
-#else
-@group(0) @binding(4) var<uniform> params: Params;
 #endif
 #endif
 

@@ -11,9 +11,6 @@ override COMBINE_THREADS: u32 = 1; // a power of two
 @group(0) @binding(1) var<storage, read> split_results: array<f32>;
 #if CACHE == paged
 @group(0) @binding(2) var<storage, read> lines: array<vec4<i32>>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 #include attention/params

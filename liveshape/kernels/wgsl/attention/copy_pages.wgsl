@@ -9,7 +9,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> pool: array<T>;
 @group(0) @binding(1) var<storage, read> copies: array<vec2<i32>>; // (source, target)
-@group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {
     for (var copy = 0u; copy < params.copies; copy++) {

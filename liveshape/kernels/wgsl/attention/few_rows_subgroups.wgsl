@@ -25,17 +25,11 @@ override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at mos
 @group(0) @binding(6) var<storage, read> block_table: array<i32>;
 #if SOFTMAX == with_sinks
 @group(0) @binding(7) var<storage, read> sinks: array<TSink>;
-@group(0) @binding(8) var<uniform> params: Params;
-#else
-@group(0) @binding(7) var<uniform> params: Params;
 #endif
 #else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 #if BIAS == added
 @group(0) @binding(6) var<storage, read> bias: array<TBias>;
-@group(0) @binding(7) var<uniform> params: Params;
-#else
-@group(0) @binding(6) var<uniform> params: Params;
 #endif
 #endif
 

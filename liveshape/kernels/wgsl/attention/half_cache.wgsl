@@ -29,7 +29,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> factors: array<vec2<f32>>; // of the keys and the values of a tile
 @group(0) @binding(2) var<storage, read> keys: array<V>;
 @group(0) @binding(3) var<storage, read> values: array<V>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> largest_of: array<vec2<f32>, WG>;
 

@@ -25,17 +25,11 @@ override SHARE_LANES: u32 = 8; // lanes that have one
 @group(0) @binding(5) var<storage, read> block_table: array<i32>;
 #if SOFTMAX == with_sinks
 @group(0) @binding(6) var<storage, read> sinks: array<TSink>;
-@group(0) @binding(7) var<uniform> params: Params;
-#else
-@group(0) @binding(6) var<uniform> params: Params;
 #endif
 #else
 @group(0) @binding(4) var<storage, read> mask: array<TMask>;
 #if BIAS == added
 @group(0) @binding(5) var<storage, read> bias: array<TBias>;
-@group(0) @binding(6) var<uniform> params: Params;
-#else
-@group(0) @binding(5) var<uniform> params: Params;
 #endif
 #endif
 

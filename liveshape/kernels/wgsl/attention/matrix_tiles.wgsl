@@ -42,9 +42,6 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 @group(0) @binding(6) var<storage, read> block_table: array<i32>;
 #if SOFTMAX == with_sinks
 @group(0) @binding(7) var<storage, read> sinks: array<TSink>;
-@group(0) @binding(8) var<uniform> params: Params;
-#else
-@group(0) @binding(7) var<uniform> params: Params;
 #endif
 #else
 #if HALVES == given
@@ -58,9 +55,6 @@ override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of 
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 #if BIAS == added
 @group(0) @binding(6) var<storage, read> bias: array<TBias>;
-@group(0) @binding(7) var<uniform> params: Params;
-#else
-@group(0) @binding(6) var<uniform> params: Params;
 #endif
 #endif
 

@@ -41,15 +41,9 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> value_out: array<TKey>;
 #if POSITIONS == table
 @group(0) @binding(8) var<storage, read> row_table: array<vec2<i32>>;
-@group(0) @binding(9) var<uniform> params: Params;
-#else
-@group(0) @binding(8) var<uniform> params: Params;
 #endif
 #elif POSITIONS == table
 @group(0) @binding(6) var<storage, read> row_table: array<vec2<i32>>;
-@group(0) @binding(7) var<uniform> params: Params;
-#else
-@group(0) @binding(6) var<uniform> params: Params;
 #endif
 
 #include attention/rotate

@@ -12,7 +12,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> factors: array<f32>;
 @group(0) @binding(2) var<storage, read> scores: array<vec4<f32>>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include quantization/half_exponent
 

@@ -7,7 +7,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> counts: array<i32>;
 @group(0) @binding(1) var<storage, read> pairs: array<vec2<i32>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include common/float_keys
 

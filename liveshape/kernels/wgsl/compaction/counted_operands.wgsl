@@ -15,7 +15,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read> sums: array<i32>;
 @group(0) @binding(3) var<storage, read> totals: array<i32>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 #include compaction/counted
 #include movement/walk

@@ -9,7 +9,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
 @group(0) @binding(1) var<storage, read> sums: array<i32>;
 @group(0) @binding(2) var<storage, read> totals: array<i32>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include compaction/counted
 

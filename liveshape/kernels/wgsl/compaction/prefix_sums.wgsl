@@ -7,7 +7,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> sums: array<i32>;
 @group(0) @binding(1) var<storage, read_write> totals: array<i32>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 var<workgroup> held: array<i32, WG>;
 

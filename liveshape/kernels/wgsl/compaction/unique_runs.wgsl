@@ -18,7 +18,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> pairs: array<vec2<i32>>;
 @group(0) @binding(3) var<storage, read> sums: array<i32>;
 @group(0) @binding(4) var<storage, read> totals: array<i32>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 #include compaction/counted
 

@@ -13,7 +13,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, read> twiddles: array<vec2<f32>>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 fn each(i: u32) {
     let row = i / params.inner;

@@ -10,7 +10,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {
     let at = (i / params.inner) % params.length;

@@ -12,6 +12,5 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read> weight: array<T>;
 @group(0) @binding(3) var<storage, read> bias: array<T>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 #include common/clamped

@@ -20,7 +20,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
 @group(0) @binding(2) var<storage, read> bias: array<TBias>;
 #endif
-@group(0) @binding(3) var<uniform> params: Params;
 
 fn each(i: u32) {
     var total = sums[i];

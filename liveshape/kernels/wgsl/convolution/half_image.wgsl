@@ -21,7 +21,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> factor: array<f32>;
 @group(0) @binding(2) var<storage, read> x: array<T>;
 @group(0) @binding(3) var<storage, read> largest_of_parts: array<f32>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 #include quantization/half_exponent
 #include quantization/largest

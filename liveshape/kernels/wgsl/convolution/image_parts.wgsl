@@ -11,7 +11,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> largest_of_parts: array<f32>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include quantization/largest
 

@@ -30,7 +30,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> bias: array<T>;
 @group(0) @binding(4) var<storage, read> factors: array<f32>; // of output channels
 @group(0) @binding(5) var<storage, read> image_factor: array<f32>;
-@group(0) @binding(6) var<uniform> params: Params;
 
 #include common/clamped
 #include common/half_factors

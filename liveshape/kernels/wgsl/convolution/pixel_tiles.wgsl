@@ -32,7 +32,6 @@ struct Params {
 // words image
 @group(0) @binding(3) var<storage, read> image: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> weight: array<vec4<u32>>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 #include common/matrix_tiles
 #include common/matrix_grid

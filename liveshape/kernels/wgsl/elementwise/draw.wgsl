@@ -17,7 +17,6 @@ struct Params {
     high: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 #include elementwise/random
 

@@ -12,7 +12,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {
     let pixel = i / params.fours;

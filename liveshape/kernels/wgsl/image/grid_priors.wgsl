@@ -9,7 +9,6 @@ struct Params {
     offset: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<T>>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 fn each(i: u32) {
     let place = vec2<f32>(vec2<u32>(i % params.width, i / params.width));

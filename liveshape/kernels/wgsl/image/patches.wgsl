@@ -12,7 +12,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f16>>;
 @group(0) @binding(1) var<storage, read> x: array<T>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include common/narrowed
 

@@ -19,9 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 #if POOL == maximum_and_index
 @group(0) @binding(2) var<storage, read_write> indices: array<i32>; // of the maxima, in their planes
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 #include image/place

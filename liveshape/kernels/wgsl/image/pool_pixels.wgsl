@@ -18,7 +18,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #if POOL == average
 // By the elements of a window, by these and the padding, or by a number.

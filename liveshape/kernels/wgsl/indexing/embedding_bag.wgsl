@@ -27,7 +27,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> indices: array<i32>;
 @group(0) @binding(3) var<storage, read> offsets: array<i32>;
 @group(0) @binding(4) var<storage, read> weights: array<TWeight>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 #include common/float_keys
 

@@ -14,7 +14,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read> index: array<i32>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include movement/walk
 

@@ -17,7 +17,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> pairs: array<vec2<i32>>;
 @group(0) @binding(2) var<storage, read> values: array<T>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include movement/walk
 #include sorting/sorted_runs

@@ -19,7 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<V>;
 #endif
 @group(0) @binding(2) var<storage, read> index: array<i32>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 fn each(i: u32) {
     let row = i / params.inner;

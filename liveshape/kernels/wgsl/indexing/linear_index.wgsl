@@ -11,7 +11,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> linear: array<i32>;
 @group(0) @binding(1) var<storage, read> index: array<i32>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include movement/walk
 

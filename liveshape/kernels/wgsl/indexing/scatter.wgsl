@@ -28,7 +28,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read> pairs: array<vec2<i32>>;
 @group(0) @binding(3) var<storage, read> source: array<T>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 #include common/element_keys
 #include sorting/sorted_runs

@@ -12,7 +12,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
 @group(0) @binding(1) var<storage, read> rows: array<TRow>;
 @group(0) @binding(2) var<storage, read> x: array<TIn>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include elementwise/special_functions
 

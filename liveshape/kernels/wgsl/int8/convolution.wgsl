@@ -24,7 +24,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> sums: array<i32>; // of each output channel of the weight
 @group(0) @binding(4) var<storage, read> scales: array<TScale>;
 @group(0) @binding(5) var<storage, read> bias: array<TBias>;
-@group(0) @binding(6) var<uniform> params: Params;
 
 #include common/bytes
 #include int8/rescale

@@ -12,7 +12,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<V>;
 @group(0) @binding(2) var<storage, read> weight: array<u32>;
 @group(0) @binding(3) var<storage, read> scales: array<TScale>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 alias Four = vec4<f32>;
 alias Sum = f32;
@@ -56,7 +55,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> sums: array<i32>; // of each column of the weight
 @group(0) @binding(4) var<storage, read> scales: array<TScale>;
 @group(0) @binding(5) var<storage, read> bias: array<TBias>;
-@group(0) @binding(6) var<uniform> params: Params;
 
 alias Four = u32;
 alias Sum = i32;

@@ -12,7 +12,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
 @group(0) @binding(2) var<storage, read> addend: array<TOut>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include matmul/store
 

@@ -44,11 +44,8 @@ struct Params {
 #endif
 @group(0) @binding(3) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> weight: array<vec4<u32>>;
-#if LEFT == halves
-@group(0) @binding(5) var<uniform> params: Params;
-#else
+#if LEFT == lines
 @group(0) @binding(5) var<storage, read> row_factors: array<f32>;
-@group(0) @binding(6) var<uniform> params: Params;
 #endif
 
 #if COLUMNS == any

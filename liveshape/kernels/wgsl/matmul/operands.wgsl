@@ -30,16 +30,13 @@ struct Params {
 #if WEIGHT == nibbles
 @group(0) @binding(3) var<storage, read> weight: array<u32>;
 @group(0) @binding(4) var<storage, read> scales: array<TScale>;
-@group(0) @binding(5) var<uniform> params: Params;
 #elif WEIGHT != floats
 // scratch weight, factors
 // Lines [N, K] as half_lines.wgsl writes them, of a depth without zeros behind it, and what each was divided by.
 @group(0) @binding(3) var<storage, read> weight: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read> factors: array<f32>;
-@group(0) @binding(5) var<uniform> params: Params;
 #else
 @group(0) @binding(3) var<storage, read> weight: array<V>;
-@group(0) @binding(4) var<uniform> params: Params;
 #endif
 
 #include common/clamped

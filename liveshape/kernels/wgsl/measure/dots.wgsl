@@ -6,7 +6,6 @@ struct Params {
     iterations: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 fn more(sum: i32, other: u32) -> i32 {
     return sum + dot4I8Packed(bitcast<u32>(sum), other);

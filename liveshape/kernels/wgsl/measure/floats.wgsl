@@ -7,7 +7,6 @@ struct Params {
     iterations: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 fn each(i: u32) {
     let factor = vec4<T>(T(0.5) + T(f32(i & 3u) * 0.125));

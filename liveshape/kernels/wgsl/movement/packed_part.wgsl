@@ -14,7 +14,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<u32>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 const INVALID = 0xffffffffu;
 

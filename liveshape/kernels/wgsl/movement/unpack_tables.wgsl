@@ -18,7 +18,6 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> block_table: array<i32>;
 @group(0) @binding(6) var<storage, read> packed: array<i32>;
 @group(0) @binding(7) var<storage, read> previous: array<i32>;
-@group(0) @binding(8) var<uniform> params: Params;
 
 fn each(i: u32) {
     let value = packed[params.rows + i];

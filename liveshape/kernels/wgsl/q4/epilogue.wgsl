@@ -5,7 +5,6 @@
 // The sums of one split of the depth, without more, for q4/combine_splits.wgsl to add to the others: rows are whole
 // vectors.
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 fn store_four(row: u32, column: u32, products: vec4<f32>) {
     if (row < params.rows && column < params.columns) {
@@ -16,7 +15,6 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 // A function of two layers of one input, quantized for the layer that reads it: columns are a multiple of 64, and those of
 // 32 neighbours lie in one workgroup.
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<u32>>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 #include q4/gated
 #include quantization/quantize_group
@@ -37,13 +35,11 @@ fn group_at(place: u32) -> Eight {
 @group(0) @binding(5) var<storage, read> norm_weight: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> total: array<vec4<f32>>;
 @group(0) @binding(7) var<storage, read_write> out: array<vec4<u32>>;
-@group(0) @binding(8) var<uniform> params: Params;
 
 #include quantization/quantize_group
 #elif EPILOGUE == gated
 // A function of two layers of one input.
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 #include q4/gated
 
@@ -77,9 +73,6 @@ override FIRST_COLUMN: u32 = 0; // that the weight has of these: values may have
 @group(0) @binding(8) var<storage, read_write> value_out: array<TKey>;
 #if POSITIONS == table
 @group(0) @binding(9) var<storage, read> row_table: array<vec2<i32>>;
-@group(0) @binding(10) var<uniform> params: Params;
-#else
-@group(0) @binding(9) var<uniform> params: Params;
 #endif
 
 #include attention/rotate
@@ -131,7 +124,6 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 // The layer, rounded as by an operator of its own, plus a residual, which may be prefetched while the sums are made.
 @group(0) @binding(4) var<storage, read> residual: array<TOut>;
 @group(0) @binding(5) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(6) var<uniform> params: Params;
 
 var<private> residual_ahead: vec4<f32>;
 
@@ -165,7 +157,6 @@ override FIRST_COLUMN: u32 = 0; // that the weight has of these: values may have
 @group(0) @binding(4) var<storage, read_write> out_1: array<TOut>;
 @group(0) @binding(5) var<storage, read_write> out_2: array<TOut>;
 @group(0) @binding(6) var<storage, read_write> out_3: array<TOut>;
-@group(0) @binding(7) var<uniform> params: Params;
 
 fn store(row: u32, of_weight: u32, product: f32) {
     if (row >= params.rows || of_weight >= params.columns) {
@@ -183,7 +174,6 @@ fn store(row: u32, of_weight: u32, product: f32) {
 }
 #else
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 fn store(row: u32, column: u32, product: f32) {
     if (row < params.rows && column < params.columns) {

@@ -25,7 +25,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> scales: array<TScale>;
 @group(0) @binding(3) var<storage, read> zeros: array<TScale>;
 @group(0) @binding(4) var<storage, read> index: array<i32>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 const PER_BYTE: u32 = 8 / BITS; // integers
 

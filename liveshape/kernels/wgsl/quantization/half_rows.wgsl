@@ -20,9 +20,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
 #if OF == rms_norm
 @group(0) @binding(2) var<storage, read> weight: array<vec4<T>>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 var<workgroup> partials: array<f32, WG>;

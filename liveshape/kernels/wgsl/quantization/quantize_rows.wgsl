@@ -13,9 +13,6 @@ struct Params {
 // TScale: f32, f16
 @group(0) @binding(2) var<storage, read> scale: array<TScale>;
 @group(0) @binding(3) var<storage, read> zero_point: array<u32>;
-@group(0) @binding(4) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 #include quantization/quantize_group

@@ -16,7 +16,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> latent: array<T>;
 @group(0) @binding(2) var<storage, read> scales: array<TScale>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 fn code(row: u32, k: u32) -> u32 {
     if (k >= params.width) {

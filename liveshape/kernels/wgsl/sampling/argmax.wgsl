@@ -26,9 +26,6 @@ struct Params {
 #if SETTINGS == by_row
 @group(0) @binding(3) var<storage, read> scores: array<f32>;
 @group(0) @binding(4) var<storage, read> settings: array<i32>;
-@group(0) @binding(5) var<uniform> params: Params;
-#else
-@group(0) @binding(3) var<uniform> params: Params;
 #endif
 
 #include sampling/settings

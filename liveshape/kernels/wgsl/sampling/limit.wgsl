@@ -28,7 +28,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> masses: array<vec2<f32>>;
 #if SETTINGS == by_row
 @group(0) @binding(4) var<storage, read> settings: array<i32>;
-@group(0) @binding(5) var<uniform> params: Params;
 
 // What a row has of its own where others share it.
 struct RowParams {
@@ -37,8 +36,6 @@ struct RowParams {
     top_p: f32,
     min_p: f32,
 }
-#else
-@group(0) @binding(4) var<uniform> params: Params;
 #endif
 
 #include sampling/settings

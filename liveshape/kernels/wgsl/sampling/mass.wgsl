@@ -10,7 +10,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> masses: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> scores: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 alias Total = vec2<f32>;
 

@@ -33,9 +33,6 @@ struct Params {
 #if SETTINGS == by_row
 @group(0) @binding(4) var<storage, read> settings: array<i32>;
 @group(0) @binding(5) var<storage, read> block_table: array<i32>;
-@group(0) @binding(6) var<uniform> params: Params;
-#else
-@group(0) @binding(4) var<uniform> params: Params;
 #endif
 
 #include sampling/score

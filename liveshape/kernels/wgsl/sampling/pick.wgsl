@@ -7,7 +7,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
 @group(0) @binding(1) var<storage, read> best: array<vec2<i32>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include sampling/higher_key
 #include reduction/across_threads

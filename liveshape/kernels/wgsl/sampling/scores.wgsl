@@ -15,9 +15,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 #if SETTINGS == by_row
 @group(0) @binding(2) var<storage, read> settings: array<i32>;
-@group(0) @binding(3) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<uniform> params: Params;
 #endif
 
 #include sampling/score

@@ -17,7 +17,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> pairs: array<vec2<i32>>;
 @group(0) @binding(1) var<storage, read> x: array<T>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 var<workgroup> held: array<vec2<u32>, 1024>; // twice a CHUNK: merged from one half to the other
 

@@ -16,7 +16,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> selected: array<vec2<i32>>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include common/element_keys
 

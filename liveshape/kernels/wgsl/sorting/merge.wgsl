@@ -9,7 +9,6 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> merged: array<vec2<i32>>;
 @group(0) @binding(1) var<storage, read> pairs: array<vec2<i32>>;
-@group(0) @binding(2) var<uniform> params: Params;
 
 #include sorting/sorted_runs
 

@@ -11,7 +11,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> counts: array<i32>;
 @group(0) @binding(1) var<storage, read> pairs: array<vec2<i32>>;
 @group(0) @binding(2) var<storage, read> x: array<T>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 #include sorting/row_order
 

@@ -12,7 +12,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> indices: array<i32>;
 @group(0) @binding(2) var<storage, read> selected: array<vec2<i32>>;
 @group(0) @binding(3) var<storage, read> x: array<T>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 fn each(i: u32) {
     let row = i / params.keep;

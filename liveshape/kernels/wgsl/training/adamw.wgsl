@@ -17,7 +17,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> first: array<vec4<TMoment>>;
 @group(0) @binding(2) var<storage, read_write> second: array<vec4<TMoment>>;
 @group(0) @binding(3) var<storage, read> gradient: array<vec4<TGradient>>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 fn each(i: u32) {
     let slope = vec4<f32>(gradient[i]);
