@@ -18,6 +18,7 @@ struct Places {
 
 fn fetch(column: u32, group: u32) -> Four {
     let places = (columns_from(column) * groups() + group) * (BITS / 4u);
+    let vectors = vectors_at(places); // before what is waited for with it
     var upper = Vectors();
     if (BITS == 8u) {
         upper = vectors_at(places + 1u);
@@ -27,7 +28,7 @@ fn fetch(column: u32, group: u32) -> Four {
         upper_scale = scale_four(column, group * 32u + 16u);
     }
     let scale = scale_four(column, group * 32u);
-    return Four(vectors_at(places), upper, scale, upper_scale, minimum_four(column, group * 32u));
+    return Four(vectors, upper, scale, upper_scale, minimum_four(column, group * 32u));
 }
 
 // Even and odd places, as rows are stored, in the order of the weight.
