@@ -210,7 +210,7 @@ class LiveSizes:
             return self._multiplied(*node.args[1:3])
         if node.traits.product is not None and node.traits.product.linear:
             weight = node.named[node.traits.product.weight or ""]
-            return (*self.of(x)[:-1], LiveSize(weight.max_shape[0]))
+            return (*self.of(x)[:-1], self.of(weight)[0])
         if node.alias or (node.name in OF_ONE_SHAPE and node.outputs[0] is tensor):
             return self.of(x)
         if node.name in LAYER_NORMS:
@@ -218,9 +218,6 @@ class LiveSizes:
             return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
         if node.traits.pointwise is not None or node.name == POINTWISE_RESULTS:
             return self._met([each for each in node.inputs if isinstance(each, Tensor)], range(-tensor.rank, 0))
-        if (gathered := node.gathered(node.args)) is not None and node.traits.rows is not None:
-            ids, table = gathered
-            return (*self.of(ids), *self.of(table)[1:])
         if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
             return (self.of_scalar(node.args[1]),)
         if node.name in REDUCTIONS and node.named.get("keepdim") is True:
@@ -230,29 +227,25 @@ class LiveSizes:
         return self._of_rows(node, tensor) if found is None else found
 
     def _of_rows(self, node: Node, tensor: Tensor) -> Sizes | None:
-        """Those of what is row-wise where the rows alone are live: as many rows, and all else at its bound."""
-        rows: dict[Tensor, int] = {}
-        counts: set[tuple[LiveSize, int]] = set()
-        if any(isinstance(value, SymInt) for value in node.inputs):
-            return None
+        """Those of what is row-wise along all that is live: as many rows, and all else at its bound."""
+        rows: dict[LiveSize, dict[Tensor, int]] = {}
         for value in node.inputs:
-            assert isinstance(value, Tensor)
-            sizes = self.of(value)
-            live = [axis for axis, size in enumerate(sizes) if size.fixed is None]
-            below = any(size.fixed not in (None, most) for size, most in zip(sizes, value.max_shape, strict=True))
-            if len(live) > 1 or below:
+            if isinstance(value, SymInt):
                 return None
-            for axis in live:
-                rows[value] = axis
-                counts.add((sizes[axis], value.max_shape[axis]))
-        carried = node.carried(rows) if len(counts) == 1 else None
-        if carried is None or tensor not in carried:
-            return None
-        size, most = counts.pop()
-        axis = carried[tensor]
-        if tensor.max_shape[axis] != most:
-            return None
-        return tuple(size if each == axis else LiveSize(bound) for each, bound in enumerate(tensor.max_shape))
+            assert isinstance(value, Tensor)
+            for axis, (size, most) in enumerate(zip(self.of(value), value.max_shape, strict=True)):
+                if size.fixed is None and value not in rows.setdefault(size, {}):
+                    rows[size][value] = axis
+                elif size.fixed != most:
+                    return None
+        result = [*map(LiveSize, tensor.max_shape)]
+        for size, carrying in rows.items():
+            carried = node.carried(carrying) or {}
+            counts = {each.max_shape[axis] for each, axis in carrying.items()}
+            if tensor not in carried or counts != {tensor.max_shape[carried[tensor]]}:
+                return None
+            result[carried[tensor]] = size
+        return tuple(result) if node.traits.rows else None
 
     def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
         given = [None if size == -1 else self.of_scalar(size) for size in sizes]
