@@ -204,10 +204,8 @@ class LiveSizes:
             return self._moved(node, tensor)
         if node.name in CONCATENATIONS:
             return self._concatenated(node.args[0], node.args[1], tensor)
-        if node.name in MATRIX_PRODUCTS:
-            return self._multiplied(x, node.args[1])
-        if node.name in ADDED_PRODUCTS:
-            return self._multiplied(*node.args[1:3])
+        if node.name in MATRIX_PRODUCTS | ADDED_PRODUCTS:
+            return self._multiplied(node.named["x"], node.named["other"])
         if node.traits.product is not None and node.traits.product.linear:
             weight = node.named[node.traits.product.weight or ""]
             return (*self.of(x)[:-1], self.of(weight)[0])
@@ -248,11 +246,10 @@ class LiveSizes:
         return tuple(result) if node.traits.rows else None
 
     def _viewed(self, x: Tensor, sizes: tuple[Any, ...]) -> Sizes | None:
-        given = [None if size == -1 else self.of_scalar(size) for size in sizes]
-        if None not in given:
-            return tuple(size for size in given if size is not None)
-        rest = product(self.of(x)).over(product(tuple(size for size in given if size is not None)))
-        return None if rest is None else tuple(rest if size is None else size for size in given)
+        rest = product(self.of(x)).over(product(tuple(self.of_scalar(size) for size in sizes if size != -1)))
+        if rest is None and -1 in sizes:
+            return None
+        return tuple(rest if size == -1 and rest is not None else self.of_scalar(size) for size in sizes)
 
     def _moved(self, node: Node, tensor: Tensor) -> Sizes | None:
         """Sizes that a movement leaves as they are, and those that do not follow from live ones."""
