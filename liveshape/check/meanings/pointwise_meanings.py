@@ -79,62 +79,6 @@ def _fused(expression: Expression, operands: Sequence[Any], numbers: Sequence[An
         return [np.broadcast_to(each, shape) for each in evaluated(NUMPY_FUNCTIONS, expression, operands, numbers)]
 
 
-class NumpyFunctions:
-    """numpy's functions, and those of the table that it lacks."""
-
-    eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    def floats(self, x: Any) -> Any:
-        array = np.asarray(x)
-        return array if array.dtype.kind == "c" else array.astype(np.float64)
-
-    def wholes(self, x: Any) -> Any:
-        return np.asarray(x).astype(np.int64)
-
-    def truth(self, x: Any) -> Any:
-        return np.asarray(x) != 0
-
-    def kept(self, x: Any, dtype: str) -> Any:
-        array = np.asarray(x)
-        return array if array.dtype.kind == "c" else kept(array, dtype)
-
-    def complex(self, real: Any, imaginary: Any) -> Any:
-        made = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.complex128)
-        made.real, made.imag = real, imaginary
-        return made
-
-    def polar(self, magnitude: Any, angle: Any) -> Any:
-        return self.complex(magnitude * np.cos(angle), magnitude * np.sin(angle))
-
-    def logit(self, x: Any) -> Any:
-        return np.log(x / (1 - x))
-
-    def erf(self, x: Any) -> Any:
-        return _each(math.erf, x)
-
-    def erfc(self, x: Any) -> Any:
-        return _each(math.erfc, x)
-
-    def erfinv(self, x: Any) -> Any:
-        return _each(_erfinv, x)
-
-    def lgamma(self, x: Any) -> Any:
-        return _each(_lgamma, x)
-
-    def digamma(self, x: Any) -> Any:
-        return _each(_digamma, x)
-
-
-NUMPY_FUNCTIONS = NumpyFunctions()
-
-
-def _each(function: Callable[[float], float], x: Any) -> Any:
-    return np.vectorize(function, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, np.float64)
-
-
 def _erfinv(x: float) -> float:
     if abs(x) == 1:
         return math.copysign(math.inf, x)
@@ -164,3 +108,45 @@ def _digamma(x: float) -> float:
     square = 1 / (x * x)
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
     return total + math.log(x) - 0.5 / x - series
+
+
+def _of_each(function: Callable[[float], float]) -> Any:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+class NumpyFunctions:
+    """numpy's functions, and those of the table that it lacks."""
+
+    eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
+    erf, erfc, erfinv, lgamma, digamma = map(_of_each, (math.erf, math.erfc, _erfinv, _lgamma, _digamma))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def floats(self, x: Any) -> Any:
+        array = np.asarray(x)
+        return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+    def wholes(self, x: Any) -> Any:
+        return np.asarray(x).astype(np.int64)
+
+    def truth(self, x: Any) -> Any:
+        return np.asarray(x) != 0
+
+    def kept(self, x: Any, dtype: str) -> Any:
+        array = np.asarray(x)
+        return array if array.dtype.kind == "c" else kept(array, dtype)
+
+    def complex(self, real: Any, imaginary: Any) -> Any:
+        made = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.complex128)
+        made.real, made.imag = real, imaginary
+        return made
+
+    def polar(self, magnitude: Any, angle: Any) -> Any:
+        return self.complex(magnitude * np.cos(angle), magnitude * np.sin(angle))
+
+    def logit(self, x: Any) -> Any:
+        return np.log(x / (1 - x))
+
+
+NUMPY_FUNCTIONS = NumpyFunctions()
