@@ -115,7 +115,7 @@ def gelu(e: Build, x: LiveTensor, approximate: str) -> Term:
     return e.call(names[approximate], x)
 
 
-def _arithmetic(e: Build, function: str, a: LiveTensor, b: Any, alpha: Number = 1) -> Term:
+def _arithmetic(e: Build, function: str, a: Any, b: Any, alpha: Number = 1) -> Term:
     """A function of two; b is scaled by alpha in a sum or a difference: a number before, a tensor in the kernel."""
     if alpha != 1 and is_number(b):
         b, alpha = b * alpha, 1
@@ -137,9 +137,7 @@ _register_sum("sub")
 
 @pointwise(*exported("rsub", "Scalar"))
 def rsub_scalar(e: Build, x: LiveTensor, value: Number, alpha: Number) -> Term:
-    if alpha != 1:
-        raise UnsupportedError(f"rsub with alpha {alpha}; only 1 is supported")
-    return e.call("sub", value, x)
+    return _arithmetic(e, "sub", value, x, alpha)
 
 
 @pointwise("aten.mul.Tensor", "aten::mul.out", any_size=True)

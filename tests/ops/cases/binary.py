@@ -226,6 +226,7 @@ CASES = [
     with_number("add", "aten.add.Scalar", lambda x: x + 1.5, "int32", (1.5, 1), out="float32"),
     with_number("sub", "aten::sub.Scalar_out", lambda x: x - 4, "float16", (2, 2)),
     with_number("rsub", "aten::rsub.Scalar_out", lambda x: 3 - x, "int64", (3.0, 1)),
+    with_number("rsub", "aten.rsub.Scalar", lambda x: 3 - 2 * x, "float32", (3.0, 2)),
     with_number("mul", "aten::mul.Scalar_out", lambda x: x * -3, "int32", (-3,)),
     with_number("div", "aten::div.Scalar_out", lambda x: x / 7, "int32", (7,), out="float32"),
     with_number("div", "aten::div.Scalar_mode_out", lambda x: x // 7, "int32", (7, "floor")),
