@@ -52,7 +52,8 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
     rounded to their dtypes, but for the last, which its store rounds; without `half` nothing is stored as float16.
     Where a driver could cancel what an operator rounds, its result goes through a zero that is known at run time alone.
     """
-    names = [*operands, *(f"{vector_of(kind)}(params.{prefix}{place})" for place, kind in _numbers(expression))]
+    numbers = (f"{vector_of(kind)}(params.{prefix}{place})" for place, kind in enumerate(expression.numbers))
+    names = [*operands, *numbers]
     lines = []
     for place, call in enumerate(expression.calls):
         value = _value(expression, call, names)
@@ -93,7 +94,7 @@ def converted(value: str, source: str, target: str) -> str:
 def number_fields(expression: Expression, prefix: str) -> list[tuple[str, str]]:
     """The fields of Params that hold its numbers: name and type."""
     zero = [(f"{prefix}zero", "u32")] if hidden(expression) else []
-    return [(f"{prefix}{place}", "i32" if is_whole(kind) else "f32") for place, kind in _numbers(expression)] + zero
+    return [(f"{prefix}{place}", scalar_of(kind)) for place, kind in enumerate(expression.numbers)] + zero
 
 
 @lru_cache(maxsize=4096)
@@ -130,10 +131,6 @@ def hidden(expression: Expression) -> frozenset[int]:
                 inner[each - given] = inner.get(each - given, False) or undone
     again = any(count > 1 for count in reads.values())
     return frozenset(place for place, undone in inner.items() if undone or again)
-
-
-def _numbers(expression: Expression) -> list[tuple[int, str]]:
-    return list(enumerate(expression.numbers))
 
 
 def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:
