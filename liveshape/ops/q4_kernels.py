@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from liveshape.graph.expression import Expression
-from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.composition import gated
+from liveshape.kernels import Kernel
 
 
 class Q4Epilogue(NamedTuple):
@@ -24,13 +23,6 @@ class Q4Epilogue(NamedTuple):
     def of(self, **values: Any) -> Q4Epilogue:
         """The same with these values."""
         return self._replace(values=(*self.values, *values.items()))
-
-    def dispatch(self, name: str, *tensors: Any, **values: Any) -> Dispatch:
-        """By the kernel of this name."""
-        kernel = self.kernels[name]
-        if self.gate is not None:
-            kernel = gated(kernel, self.gate)
-        return kernel(*tensors, **dict(self.values), **values)
 
 
 # By name, the file and its choices.

@@ -19,6 +19,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.composition import gated
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
@@ -137,17 +138,17 @@ def _product(own: Q4Layer, outs: Tensors, epilogue: Q4Epilogue, first_column: in
     limits: Limits = yield GetLimits()
     max_rows, columns, rows = prod(x.max_shape[:-1]), weight.shape[0], prod(x.shape[:-1])
     room = partial_sums_bound(max_rows, columns, depth, int8, limits)
-    halved: Halved | None = None
+    halved: Tensors = ()
     if not int8 and (norm is None or rows >= MIN_MATRIX_ROWS) and own.weights[0].fits_matrices(x, limits):
         halved_x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(max_rows, depth),))
         halved_weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(columns, depth),))
         factors: LiveTensor = yield Scratch("float32", (columns,))
-        halved = Halved(halved_x, halved_weight, factors)
+        halved = (halved_x, halved_weight, factors)
         room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
     layer = _layer(x, weight, scales, group, bias, depth, first_column, high_first)
     # An absent bias still needs a buffer in its place; the scales are there and only read.
-    terms = bias if norm is None or norm.terms is None or halved is not None else norm.terms
+    terms = bias if norm is None or norm.terms is None or halved else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
     product = Q4Product(x, operands, outs, epilogue, norm, layer, limits)
     staged = MAX_STAGED_ROW // 2 if epilogue.quantized_units else MAX_STAGED_ROW
@@ -157,7 +158,7 @@ def _product(own: Q4Layer, outs: Tensors, epilogue: Q4Epilogue, first_column: in
     if quantized is not None:
         yield from quantize_rows(x, None, None, quantized)
         product = product._replace(x=quantized)
-    if halved is not None and rows >= MIN_MATRIX_ROWS:
+    if halved and rows >= MIN_MATRIX_ROWS:
         yield from _matrix_tiles(product, halved, partial_sums)
     elif is_few(rows, int8, limits):
         yield _few_rows(product, int8)
@@ -225,7 +226,9 @@ class Q4Product(NamedTuple):
     limits: Limits
 
     def dispatch(self, name: str, **values: Any) -> Dispatch:
-        return self.epilogue.dispatch(name, self.x, *self.operands, *self.outs, **self.layer, **values)
+        kernels, _, given, gate = self.epilogue
+        kernel = kernels[name] if gate is None else gated(kernels[name], gate)
+        return kernel(self.x, *self.operands, *self.outs, **self.layer, **dict(given), **values)
 
     def one_row(self, name: str, **values: Any) -> Dispatch:
         """By the kernel of this name, or by that of a row before its RMSNorm."""
@@ -304,29 +307,23 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
 _UNPACKED = {"BITS": 8, "MINIMA": False, "HIGH_FIRST": False, "SCALES_ALIGNED": True, "GROUP": QUANT_GROUP}
 
 
-class Halved(NamedTuple):
-    """Scratch for both factors of a product as halves, and what columns of the weight were divided by."""
-
-    x: LiveTensor
-    weight: LiveTensor
-    factors: LiveTensor
-
-
-def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) -> Iterator[Dispatch]:
+def _matrix_tiles(product: Q4Product, halved: Tensors, partial_sums: LiveTensor) -> Iterator[Dispatch]:
     """GEMM by matrix units, of rows as halves: tiles of a weight that becomes halves, too, or unpacked by each tile of
-    few rows; with split-K where tiles are few."""
+    few rows; with split-K where tiles are few.
+
+    `halved` is scratch for both factors as halves, and for what columns of the weight were divided by.
+    """
+    half_x, half_weight, factors = halved
     rows, columns, depth = product.sizes()
     weight, scales, bias = product.operands
     layer = product.layer
     packed = takes_packed(rows, depth, layer["GROUP"], layer["BITS"], product.limits)
-    yield _half_rows(product, halved.x)
-    ours = product._replace(x=halved.x)
+    yield _half_rows(product, half_x)
+    ours = product._replace(x=half_x)
     if not packed:
         unpacked = {name: value for name, value in layer.items() if name not in ("rows", "splits", "norm_at", "BIAS")}
-        yield HALF_WEIGHT(
-            halved.weight, halved.factors, weight, scales, **unpacked, **half_weight_config(columns, depth)
-        )
-        ours = ours._replace(operands=(halved.weight, halved.factors, bias), layer=layer | _UNPACKED)
+        yield HALF_WEIGHT(half_weight, factors, weight, scales, **unpacked, **half_weight_config(columns, depth))
+        ours = ours._replace(operands=(half_weight, factors, bias), layer=layer | _UNPACKED)
     tiles, splits = matrix_tile_config(rows, columns, depth, packed, product.limits)
     yield from ours.in_splits(splits, partial_sums, "matrix_tiles", product, **tiles)
 

@@ -14,7 +14,7 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.pointwise import Build, Define, Steps, Term, Viewed, evaluate, pointwise
+from liveshape.ops.pointwise import Build, Define, Term, Viewed, pointwise
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import axis_of, ceil_div, merge_dims, strides_of
@@ -108,24 +108,22 @@ def dequantize_per_tensor(e: Build, x: LiveTensor, scale: float, zero_point: int
     return values_of(e, x, scale, zero_point)
 
 
-@op(
+@by_blocks(
     "torchao.quantize_affine.default",
     schema=f"x block_size scale zero_point output_dtype {_RANGE} out",
     rows=block_wise("scale", "zero_point"),
 )
 def quantize_affine(
+    e: Build,
     x: LiveTensor,
     block_size: Ints,
     scale: LiveTensor,
     zero_point: LiveTensor | None,
     quant_min: Number | None,
     quant_max: Number | None,
-    out: LiveTensor,
-) -> Steps:
-    low, high = _range("uint8" if out.dtype == "uint8" else "int8", quant_min, quant_max)
-    e = Build(out.dtype)
-    codes(e, *_split(x, block_size).operands(x, scale, zero_point), low, high)
-    yield from evaluate(e.made(), out, shape=x.shape)
+) -> Term:
+    low, high = _range("uint8" if e.out == "uint8" else "int8", quant_min, quant_max)
+    return codes(e, *_split(x, block_size).operands(x, scale, zero_point), low, high)
 
 
 @by_blocks(
