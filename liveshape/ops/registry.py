@@ -177,6 +177,7 @@ def op(
                 raise ValueError(f"operator {name} is registered twice")
             OPS[name] = Op(name, called, parameters, alias, reads_data, control, mutated, gathered, masked, declared)
         _DEFINED[run] = OPS[names[0]]
+        _DEFINED.setdefault(inspect.unwrap(run), OPS[names[0]])  # what it was made of
         return run
 
     return register

@@ -22,6 +22,7 @@ from liveshape.lower.rewriting import renamed, rewritten, without_dead_nodes
 from liveshape.ops.attention import update_caches
 from liveshape.ops.batch_inputs import LINE, PLACE, packed_size, unpack_tables
 from liveshape.ops.indexing import index_select
+from liveshape.ops.movement import select_copy
 from liveshape.ops.paged_attention import COPY, paged_attention
 from liveshape.ops.sampling import SETTING_COLUMNS
 
@@ -184,7 +185,7 @@ class _Batching:
         return [ops.OPS[node.name].bind(node.index, node.label, tuple(args), node.sources)]
 
     def _positions_as(self, out: Tensor, index: int, label: str) -> Node:
-        return ops.OPS["aten.select_copy.int"].bind(index, label, (self.tables.places, 1, 0, out))
+        return ops.defined_by(select_copy).bind(index, label, (self.tables.places, 1, 0, out))
 
     def _is_of_rows(self, node: Node) -> bool:
         """Whether a slice of a constant is the lines of the call: from its position on, as many as it has tokens."""
