@@ -29,14 +29,16 @@ fn block_of_x(row: u32, k: u32) -> Load {
 
 fn block_of_weight(column: u32, k: u32) -> Load {
     let columns = columns_from(column);
+    // All loads before what is computed of them.
+    let words = vec4<u32>(four_at(columns.x, k), four_at(columns.y, k), four_at(columns.z, k), four_at(columns.w, k));
+    let scale = scale_four(columns.x, k);
+    let minimum = minimum_four(columns.x, k);
     let codes = transpose(mat4x4<f32>(
-        four_codes(columns.x, k), four_codes(columns.y, k), four_codes(columns.z, k), four_codes(columns.w, k),
+        codes_of(words.x, k), codes_of(words.y, k), codes_of(words.z, k), codes_of(words.w, k),
     ));
     if (SCALE_SPAN == 1u) {
         return dequantized_each(codes, columns.x, k);
     }
-    let scale = scale_four(columns.x, k);
-    let minimum = minimum_four(columns.x, k);
     return mat4x4<f32>(
         dequantized(codes[0], scale, minimum), dequantized(codes[1], scale, minimum),
         dequantized(codes[2], scale, minimum), dequantized(codes[3], scale, minimum),

@@ -160,8 +160,6 @@ fn main(
     // There are fewer threads than words, so that each has a first load; it is in flight while the row is loaded.
     var i = member * select(1u, PREFETCHED, VECTOR_LOADS);
     var prefetched = prefetch(columns, i);
-#elif ROW != global
-    var four = fetch(column, min(member, DEPTH_GROUPS - 1u));
 #endif
     if (member == 0u) {
         prefetch_residual(0u, column);
@@ -181,6 +179,7 @@ fn main(
         prefetched = prefetch(columns, i);
     }
 #elif ROW != global
+    var four = fetch(column, min(member, DEPTH_GROUPS - 1u));
     load_row(thread);
     for (var i = member; i < DEPTH_GROUPS; i += COOPERATING) {
         if (i != member) {

@@ -72,10 +72,6 @@ fn codes_of(bytes: u32, k: u32) -> vec4<f32> {
     return four_of(in_order(bytes) >> (k % 8u * 4u));
 }
 
-fn four_codes(column: u32, k: u32) -> vec4<f32> {
-    return codes_of(four_at(column, k), k);
-}
-
 // Integers, dequantized.
 fn dequantized(codes: vec4<f32>, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<f32> {
     if (MINIMA) {
