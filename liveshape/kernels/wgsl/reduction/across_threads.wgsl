@@ -22,9 +22,6 @@ const SHUFFLED: u32 = clamp(SUBGROUP / STEP, 1u, COOPERATING); // threads of a u
 const SUBGROUPS: u32 = COOPERATING / SHUFFLED;
 const PARTIAL_TOTALS: u32 = WG / SHUFFLED;
 
-var<workgroup> partial_totals: array<Total, PARTIAL_TOTALS>;
-
-#if TOTAL != rows
 fn shuffled(total: Total, step: u32) -> Total {
 #if TOTAL == sums_and_squares
     return Total(subgroupShuffleXor(total.sums, step), subgroupShuffleXor(total.squares, step));
@@ -32,17 +29,23 @@ fn shuffled(total: Total, step: u32) -> Total {
     return subgroupShuffleXor(total, step);
 #endif
 }
+#else
+const PARTIAL_TOTALS: u32 = WG;
+#endif
+
+var<workgroup> partial_totals: array<Total, PARTIAL_TOTALS>;
 
 // The total of a unit, known to each of its threads.
 fn reduce_unit(thread: u32, mine: Total) -> Total {
+    let member = member_of(thread);
     var total = mine;
+#if SUBGROUP
     for (var step = 1u; step < SHUFFLED; step *= 2u) {
         total = combine(total, shuffled(total, step * STEP));
     }
     if (SUBGROUPS == 1u) {
         return total;
     }
-    let member = member_of(thread);
     let first = unit_of(0u, thread) * SUBGROUPS;
     if (member % SHUFFLED == 0u) {
         partial_totals[first + member / SHUFFLED] = total;
@@ -52,16 +55,7 @@ fn reduce_unit(thread: u32, mine: Total) -> Total {
     for (var i = 1u; i < SUBGROUPS; i++) {
         total = combine(total, partial_totals[first + i]);
     }
-    workgroupBarrier();
-    return total;
-}
-#endif
 #else
-var<workgroup> partial_totals: array<Total, WG>;
-
-// The total of a unit, known to each of its threads.
-fn reduce_unit(thread: u32, mine: Total) -> Total {
-    let member = member_of(thread);
     partial_totals[thread] = mine;
     for (var half = COOPERATING / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
@@ -70,8 +64,8 @@ fn reduce_unit(thread: u32, mine: Total) -> Total {
         }
     }
     workgroupBarrier();
-    let total = partial_totals[thread - member * STEP];
+    total = partial_totals[thread - member * STEP];
+#endif
     workgroupBarrier();
     return total;
 }
-#endif
