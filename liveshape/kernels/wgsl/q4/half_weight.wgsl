@@ -19,7 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of columns
 @group(0) @binding(2) var<storage, read> weight: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> scales: array<vec4<TScale>>;
-@group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> largest_of: array<f32, WG>;
 

@@ -33,7 +33,6 @@ struct Params {
 #include common/bytes
 #endif
 @group(0) @binding(2) var<storage, read> x: array<V>;
-@group(0) @binding(3) var<uniform> params: Params;
 
 // Of each block: the range of its values, which zero always belongs to, and the bits of the largest magnitude, because
 // min and max may drop a NaN.
