@@ -179,8 +179,8 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
                 continue
             if binding.element == "u32":
                 yield from _PACKED
-            # Complex numbers are a vec2, or interleaved in an array of floats.
-            if (binding.vector, binding.element) == ("vec2", "f32") or "complex" in kernel.others:
+            # Complex numbers are a vec2, interleaved in an array of floats, or move by their parts.
+            if (binding.vector, binding.element) == ("vec2", "f32") or "complex" in kernel.others or kernel.by_parts:
                 yield "complex64"
             for kind in kernel.allowed.get(binding.element, (binding.element,)):
                 names = [kind] if kind in _DTYPES else list(_DTYPES)  # a type parameter without a list takes every type
