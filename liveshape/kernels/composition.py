@@ -20,7 +20,7 @@ from liveshape.kernels.kernel import Binding, Kernel
 from liveshape.kernels.pointwise_kernel import kept_bindings, named
 from liveshape.kernels.pointwise_operands import Operands
 from liveshape.kernels.pointwise_table import FUNCTIONS
-from liveshape.kernels.pointwise_text import rounded, scalar_of, statements, vector_of
+from liveshape.kernels.pointwise_text import COMPUTED, hidden, rounded, scalar_of, statements, vector_of
 from liveshape.kernels.split_bindings import use_segment_functions
 
 EPILOGUE, PROLOGUE = "epilogue_", "prologue_"
@@ -72,6 +72,8 @@ class Composed:
         computed, *names = self.operands.names
         value = f"{vector_of(self.dtype)}({'v' if width == 4 else f'{scalar_of(self.dtype)}(v)'})"
         value = rounded(value, self.dtype, self.half)  # by hand: compilers may skip what lies between two conversions
+        if COMPUTED in hidden(self.expression, True) and vector_of(self.dtype) == "vec4<f32>":
+            value = f"hidden_from_algebra({value}, params.{self.operands.number}zero)"
         loads = [] if early else self.operands.loads("i", width)
         names = [f"at_hand.{name}" if early else name for name in names]
         lines, (result, *kept) = statements(self.expression, [computed, *names], self.operands.number, self.half)

@@ -37,6 +37,11 @@ class Operands:
     shared: tuple[int, ...] = ()  # of each that strides find, its column of strides; none: each has its own
 
     @property
+    def computed(self) -> bool:
+        """Whether the first is what a kernel computes, and these are those of its epilogue."""
+        return bool(self.prefix) and self.found[:1] == (HELD,)
+
+    @property
     def columns(self) -> dict[int, int]:
         """The column of strides of each that strides find, by its place."""
         strided = [place for place, how in enumerate(self.found) if how in (STRIDED, REPEATED, RAMP)]
@@ -101,7 +106,7 @@ class Operands:
     def fields(self, expression: Expression) -> list[tuple[str, str]]:
         """Name and type of what an expression needs of Params: how many elements there are, numbers, and strides."""
         count = [(f"{self.prefix}count", "u32")] if self.apart or not self.prefix else []
-        own = [*count, *number_fields(expression, self.number)]
+        own = [*count, *number_fields(expression, self.number, self.computed)]
         if not self.columns:
             return own
         dims = [(f"{self.prefix}rank", "u32"), (f"{self.prefix}dims", f"array<vec4<u32>, {MAX_DIMS * self.words}>")]

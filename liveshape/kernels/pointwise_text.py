@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,9 +14,14 @@ from liveshape.graph.expression import Applied, Expression, is_whole
 from liveshape.kernels.pointwise_table import FUNCTIONS
 
 # What drivers calculate with as if numbers were real: (a + b) - a becomes b, a * (b - b) zero, 1 / (1 / a) a.
+# Products with a function of their argument are as well: a * f(a) + a * b becomes a * (f(a) + b).
 _ALGEBRA = frozenset(
-    "neg add add_scaled sub sub_scaled mul div reciprocal sqrt rsqrt exp expm1 log log1p log_of_base".split()
+    "neg add add_scaled sub sub_scaled mul div reciprocal sqrt rsqrt exp expm1 log log1p log_of_base "
+    "gelu gelu_tanh silu hardswish".split()
 )
+_SUMS = frozenset("add add_scaled sub sub_scaled".split())
+_ORDER = frozenset("lt le gt ge".split())
+COMPUTED = -1  # instead of the place of a call: what a kernel computes, the first operand of its epilogue
 _INVERSES = frozenset("div reciprocal sqrt rsqrt exp log".split())
 _ARGUMENT = re.compile(r"\b[abcd]\b")
 _ROUNDED = {
@@ -56,10 +61,16 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
     names = [*operands, *numbers]
     lines = []
     for place, call in enumerate(expression.calls):
-        value = _value(expression, call, names)
+        sight = place not in hidden(expression)
+        given = names
+        if not sight and call.function in _ORDER:
+            first = call.arguments[0]
+            given = [*names]
+            given[first] = f"hidden_from_algebra({names[first]}, params.{prefix}zero)"
+        value = _value(expression, call, given)
         if place < len(expression.calls) - 1:
             value = rounded(value, call.dtype, half)
-        if place in hidden(expression):
+        if not sight and call.function not in _ORDER:
             value = f"hidden_from_algebra({value}, params.{prefix}zero)"
         name = f"{prefix}v{place}"
         lines.append(f"let {name} = {value};")
@@ -91,18 +102,21 @@ def converted(value: str, source: str, target: str) -> str:
     return f"{target}({value})"
 
 
-def number_fields(expression: Expression, prefix: str) -> list[tuple[str, str]]:
+def number_fields(expression: Expression, prefix: str, computed: bool) -> list[tuple[str, str]]:
     """The fields of Params that hold its numbers: name and type."""
-    zero = [(f"{prefix}zero", "u32")] if hidden(expression) else []
+    zero = [(f"{prefix}zero", "u32")] if hidden(expression, computed) else []
     return [(f"{prefix}{place}", scalar_of(kind)) for place, kind in enumerate(expression.numbers)] + zero
 
 
 @lru_cache(maxsize=4096)
-def hidden(expression: Expression) -> frozenset[int]:
+def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     """The calls whose results a driver must not see through, as it could not if each were a kernel of its own.
 
     That is where functions of arithmetic follow each other, and a value is read more than once or inverted twice. What
-    may be contracted to one rounding, a product and a sum, stays in sight.
+    may be contracted to one rounding, a product and a sum, stays in sight. So does not, where the first operand is
+    `computed` by a kernel, whose last sum would be taken in another order: (a * b + c * d) - e becomes
+    a * b + (c * d - e). Of a comparison that chooses between what it compares it is the first argument: it would become
+    a maximum, to which NaN is no number.
 
     >>> sum_of, rest = Applied("add", (0, 1), "float32"), Applied("sub", (2, 0), "float32")
     >>> sorted(hidden(Expression(("float32", "float32"), (), (sum_of, rest))))
@@ -110,6 +124,11 @@ def hidden(expression: Expression) -> frozenset[int]:
     >>> product = Applied("mul", (0, 1), "float32")
     >>> sorted(hidden(Expression(("float32",) * 2, ("float32",), (product, replace(rest, arguments=(3, 2))))))
     []
+    >>> [sorted(hidden(Expression(("float32",) * 2, (), (sum_of,)), computed)) for computed in (False, True)]
+    [[], [-1]]
+    >>> above, chosen = Applied("ge", (0, 1), "bool"), Applied("where", (2, 0, 1), "float32")
+    >>> sorted(hidden(Expression(("float32",) * 2, (), (above, chosen))))
+    [0]
     """
     given = len(expression.operands) + len(expression.numbers)
     source: dict[int, int] = {}  # of copies, and of what is computed again
@@ -130,7 +149,28 @@ def hidden(expression: Expression) -> frozenset[int]:
                 undone = {call.function, before.function} <= _INVERSES
                 inner[each - given] = inner.get(each - given, False) or undone
     again = any(count > 1 for count in reads.values())
-    return frozenset(place for place, undone in inner.items() if undone or again)
+    found = {place for place, undone in inner.items() if undone or again}
+    summed = {source.get(each, each) for call in expression.calls if call.function in _SUMS for each in call.arguments}
+    if computed and 0 in summed and _is_float(expression.operands[0]):
+        found.add(COMPUTED)
+    return frozenset(found.union(_choosing(expression)))
+
+
+def _is_float(dtype: str) -> bool:
+    return not is_whole(dtype) and not is_complex(dtype)
+
+
+def _choosing(expression: Expression) -> Iterator[int]:
+    """The comparisons by which one of the two is chosen that are compared."""
+    given = len(expression.operands) + len(expression.numbers)
+    for call in expression.calls:
+        if call.function != "where" or call.arguments[0] < given:
+            continue
+        place = call.arguments[0] - given
+        compared = expression.calls[place]
+        chooses = compared.function in _ORDER and not {*compared.arguments}.isdisjoint(call.arguments[1:])
+        if chooses and _is_float(expression.dtype_of(compared.arguments[0])):
+            yield place
 
 
 def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:

@@ -259,7 +259,7 @@ def laid_out(made: Pointwise, shape: Shape, prefix: str = "", held: Any = None) 
     operands, values = _layout(made, shape, prefix, held)
     if operands.apart or not prefix:
         values[f"{prefix}count"] = prod(shape)
-    if hidden(made.expression):
+    if hidden(made.expression, operands.computed):
         values[f"{operands.number}zero"] = 0
     for place, (kind, number) in enumerate(zip(made.expression.numbers, made.numbers, strict=True)):
         values[f"{operands.number}{place}"] = int_of(number) if is_whole(kind) else float_of(number)

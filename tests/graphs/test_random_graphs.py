@@ -132,6 +132,14 @@ def test_aliasing_fusion_and_classes_are_never_seen(first: int) -> None:
     assert run_batch(check_choices, first)["refused"] == 0
 
 
+# Of 5,000 those whose fused kernels a driver computed in another order: a sum in the epilogue of a product with a bias,
+# and gelu(a) + 2 * a, of which it made a product.
+@pytest.mark.parametrize("seed", [20263184, 20263478, 20265513])
+def test_sums_that_a_driver_would_take_in_another_order(seed: int) -> None:
+    error = problem(check_choices, random_program(seed))
+    assert error is None, error
+
+
 @pytest.mark.parametrize("first", seeds(0.1))
 def test_attention_that_is_spelled_out(first: int) -> None:
     run_batch(check_attention, first, attention_program)

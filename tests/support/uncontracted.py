@@ -16,41 +16,28 @@ from liveshape.graph import Graph, Limits
 from liveshape.graph.elements import is_complex
 from liveshape.graph.expression import Expression, is_whole
 from liveshape.kernels import composition, pointwise_kernel, pointwise_text
-from liveshape.kernels.composition import Composed
+from liveshape.kernels.pointwise_text import COMPUTED
 from liveshape.lower import fusion, q4_patterns
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion
 from liveshape.ops import pointwise
 
-ANYWAY = -1  # no call: what a kernel computes before an expression, or reads behind one, is hidden by its zero
 CACHED: tuple[Any, ...] = (pointwise_kernel.pointwise_kernel, composition.composed)
 EXACT = ("copy", "to_bool", "neg", "abs")  # round nothing, and what they are of is hidden
-_FLOATS = ("float32", "float16", "bfloat16")
 
 
-def every_result(expression: Expression) -> frozenset[int]:
-    """All calls that round to floats: hidden twice by one zero, with only its sign changed between, is not hidden.
+def every_result(expression: Expression, _: bool = False) -> frozenset[int]:
+    """All calls that round to floats, and what a kernel computes before them: hidden twice by one zero, with only its
+    sign changed between, is not hidden.
 
     >>> from liveshape.graph.expression import Applied
     >>> calls = Applied("to_bool", (0,), "bool"), Applied("mul", (0, 0), "float32"), Applied("copy", (2,), "float32")
     >>> sorted(every_result(Expression(("float32",), (), calls)))
     [-1, 1]
     """
-    computed = [(n, call.dtype) for n, call in enumerate(expression.calls) if call.function not in EXACT]
-    found = frozenset(n for n, dtype in computed if not is_whole(dtype) and not is_complex(dtype))
-    return found | {ANYWAY} if computed else found
-
-
-_setter = Composed._setter
-
-
-def _hiding_setter(self: Composed, *how: Any) -> list[str]:
-    lines = _setter(self, *how)
-    head = f"let {composition.EPILOGUE}x0 = "
-    assert lines[1].startswith(head)
-    if self.dtype in _FLOATS and every_result(self.expression):
-        lines[1] = f"{head}hidden_from_algebra({lines[1][len(head) : -1]}, params.{composition.EPILOGUE}number_zero);"
-    return lines
+    rounding = [(n, call.dtype) for n, call in enumerate(expression.calls) if call.function not in EXACT]
+    found = frozenset(n for n, dtype in rounding if not is_whole(dtype) and not is_complex(dtype))
+    return found | {COMPUTED} if rounding else found
 
 
 _applied = fusion.applied
@@ -64,9 +51,13 @@ def _applied_in_order(row: Fusion, uses: DefUse, limits: Limits) -> Graph:
 def nothing_contracted() -> Iterator[None]:
     """Every graph that is fused and every kernel that is generated within."""
     with ExitStack() as patches:
-        for module in (pointwise_text, pointwise, q4_patterns):  # gates have no params: they are not composed
+        for module in (
+            pointwise_text,
+            composition,
+            pointwise,
+            q4_patterns,
+        ):  # gates have no params: they are not composed
             patches.enter_context(mock.patch.object(module, "hidden", every_result))
-        patches.enter_context(mock.patch.object(Composed, "_setter", _hiding_setter))
         patches.enter_context(mock.patch.object(fusion, "applied", _applied_in_order))
         _forget()
         yield

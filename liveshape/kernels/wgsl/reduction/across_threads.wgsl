@@ -25,6 +25,12 @@ const PARTIAL_TOTALS: u32 = WG / SHUFFLED;
 fn shuffled(total: Total, step: u32) -> Total {
 #if TOTAL == sums_and_squares
     return Total(subgroupShuffleXor(total.sums, step), subgroupShuffleXor(total.squares, step));
+#elif TOTAL == rows
+    var other = total;
+#unroll r < ROWS
+    other[$r] = subgroupShuffleXor(total[$r], step);
+#endunroll
+    return other;
 #else
     return subgroupShuffleXor(total, step);
 #endif
