@@ -35,7 +35,7 @@ STARTS = (
 )
 # Comments of a kernel that kernels/kernel.py reads.
 DECLARES = re.compile(
-    r"// (?:\w+:(?:,? (?:f32|f16|i32|u32))+$|live |scratch |words |unchecked: |composable|subgroups up to )"
+    r"// (?:\w+:(?:,? (?:f32|f16|i32|u32))+$|live |scratch |words |unchecked: |parts: |composable|subgroups up to )"
 )
 SKIPPED = re.compile(r"TYPE_CHECKING|sys\.platform == ['\"]win|os\.name == ['\"]nt|__name__ == ['\"]__main__")
 
