@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,7 +20,6 @@ _ALGEBRA = frozenset(
     "gelu gelu_tanh silu hardswish".split()
 )
 _SUMS = frozenset("add add_scaled sub sub_scaled".split())
-_ORDER = frozenset("lt le gt ge".split())
 COMPUTED = -1  # instead of the place of a call: what a kernel computes, the first operand of its epilogue
 _INVERSES = frozenset("div reciprocal sqrt rsqrt exp log".split())
 _ARGUMENT = re.compile(r"\b[abcd]\b")
@@ -61,16 +60,10 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
     names = [*operands, *numbers]
     lines = []
     for place, call in enumerate(expression.calls):
-        sight = place not in hidden(expression)
-        given = names
-        if not sight and call.function in _ORDER:
-            first = call.arguments[0]
-            given = [*names]
-            given[first] = f"hidden_from_algebra({names[first]}, params.{prefix}zero)"
-        value = _value(expression, call, given)
+        value = _value(expression, call, names)
         if place < len(expression.calls) - 1:
             value = rounded(value, call.dtype, half)
-        if not sight and call.function not in _ORDER:
+        if place in hidden(expression):
             value = f"hidden_from_algebra({value}, params.{prefix}zero)"
         name = f"{prefix}v{place}"
         lines.append(f"let {name} = {value};")
@@ -115,8 +108,7 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     That is where functions of arithmetic follow each other, and a value is read more than once or inverted twice. What
     may be contracted to one rounding, a product and a sum, stays in sight. So does not, where the first operand is
     `computed` by a kernel, whose last sum would be taken in another order: (a * b + c * d) - e becomes
-    a * b + (c * d - e). Of a comparison that chooses between what it compares it is the first argument: it would become
-    a maximum, to which NaN is no number.
+    a * b + (c * d - e).
 
     >>> sum_of, rest = Applied("add", (0, 1), "float32"), Applied("sub", (2, 0), "float32")
     >>> sorted(hidden(Expression(("float32", "float32"), (), (sum_of, rest))))
@@ -126,9 +118,6 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     []
     >>> [sorted(hidden(Expression(("float32",) * 2, (), (sum_of,)), computed)) for computed in (False, True)]
     [[], [-1]]
-    >>> above, chosen = Applied("ge", (0, 1), "bool"), Applied("where", (2, 0, 1), "float32")
-    >>> sorted(hidden(Expression(("float32",) * 2, (), (above, chosen))))
-    [0]
     """
     given = len(expression.operands) + len(expression.numbers)
     source: dict[int, int] = {}  # of copies, and of what is computed again
@@ -153,24 +142,11 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     summed = {source.get(each, each) for call in expression.calls if call.function in _SUMS for each in call.arguments}
     if computed and 0 in summed and _is_float(expression.operands[0]):
         found.add(COMPUTED)
-    return frozenset(found.union(_choosing(expression)))
+    return frozenset(found)
 
 
 def _is_float(dtype: str) -> bool:
     return not is_whole(dtype) and not is_complex(dtype)
-
-
-def _choosing(expression: Expression) -> Iterator[int]:
-    """The comparisons by which one of the two is chosen that are compared."""
-    given = len(expression.operands) + len(expression.numbers)
-    for call in expression.calls:
-        if call.function != "where" or call.arguments[0] < given:
-            continue
-        place = call.arguments[0] - given
-        compared = expression.calls[place]
-        chooses = compared.function in _ORDER and not {*compared.arguments}.isdisjoint(call.arguments[1:])
-        if chooses and _is_float(expression.dtype_of(compared.arguments[0])):
-            yield place
 
 
 def _value(expression: Expression, call: Applied, names: Sequence[str]) -> str:

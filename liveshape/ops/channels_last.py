@@ -19,7 +19,13 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
 from liveshape.ops.matrix_convolution import Gemm, half_weight
-from liveshape.ops.matrix_heuristics import MAX_FLOAT_SPLITS, MAX_MATRIX_SUMS, halving_threads, pixel_matrix_tiles
+from liveshape.ops.matrix_heuristics import (
+    MAX_FLOAT_SPLITS,
+    MAX_MATRIX_SUMS,
+    check_sums,
+    halving_threads,
+    pixel_matrix_tiles,
+)
 from liveshape.ops.normalization import check_affine
 from liveshape.ops.operations import convolved
 from liveshape.ops.pooling import loop_turns, pool_windows
@@ -138,6 +144,7 @@ def convolution(
     if splits == 1:
         yield TILES[fours](out, *read, **values, BIAS=bias is not None)
         return
+    check_sums(splits, out.numel, sums.max_shape[0])
     yield TILES[fours](sums, *read, **values)
     at_once = 4 if fours else 1
     count, channels = out.numel // at_once, rows // at_once

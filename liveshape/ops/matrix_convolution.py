@@ -22,6 +22,7 @@ from liveshape.ops.matrix_heuristics import (
     HALVES_THREADS,
     MAX_FLOAT_SPLITS,
     MAX_MATRIX_SUMS,
+    check_sums,
     float_matrix_tiles,
     gains_by_matrices,
     halving_threads,
@@ -189,6 +190,7 @@ def matrix_convolution(
     if splits == 1:
         yield MATRIX_TILES(out, *read, **values, **end, BIAS=bias is not None)
         return
+    check_sums(splits, out.numel, halves.sums.max_shape[0])
     yield MATRIX_TILES(halves.sums, *read, **values, low=0.0, high=0.0)
     yield COMBINE(
         out, halves.sums, addend, count=out.numel, splits=splits, channels=out.shape[1], pixels=prod(out.shape[2:]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from liveshape.errors import PlanError
 from liveshape.graph import Limits
 from liveshape.graph.limits import MatrixShape
 from liveshape.ops.shapes import ceil_div
@@ -20,6 +21,15 @@ NARROW_TILE = 16  # columns, of pixels that have so few channels
 LARGE_PIXEL_TILES = 96  # 6,272 x 2,304 x 256 has 98, 151 Tflop/s for 133; 4,096 x 4,608 x 512 has 128, 207 for 181
 LARGE_PRODUCT_TILES = 72  # 1,576 x 768 x 768 has 78, 101 Tflop/s for 98
 MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
+
+
+def check_sums(splits: int, results: int, room: int) -> None:
+    """Refuse split-K whose partial sums its scratch does not hold: these kernels do not check where they write.
+
+    >>> check_sums(2, 512 * 768, MAX_MATRIX_SUMS)
+    """
+    if splits * results > room:
+        raise PlanError(f"split-K: {splits} parts of {results} sums do not fit the {room} of its scratch; report this")
 
 
 class RoundTile(NamedTuple):

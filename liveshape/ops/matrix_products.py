@@ -22,6 +22,7 @@ from liveshape.ops.matrix_heuristics import (
     MIN_MATRIX_DEPTH,
     MIN_MATRIX_PRODUCTS,
     MIN_MATRIX_SIZE,
+    check_sums,
     halving_threads,
     matrix_shape,
     product_matrix_tiles,
@@ -29,6 +30,7 @@ from liveshape.ops.matrix_heuristics import (
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.split_factors import (
     BLOCK,
+    MAX_SPLIT_SUMS,
     may_gain_by_splitting,
     split_bytes,
     split_tiles,
@@ -112,13 +114,14 @@ def halves_of(
         if halves is not None:
             prepacked = Lines(halves, (yield Prepacked(weight, "float32", (count,))), split, not split)
             yield Prepack(_half_lines(weight, prepacked, columns, depth, limits, transposed=transposed))
+    most_sums = MAX_SPLIT_SUMS if split else MAX_MATRIX_SUMS
     return Halves(
         None if alone and _is_lines(x, depth) else left_prepacked or (yield from _scratch_of(left, split)),
         prepacked or (yield from _scratch_of(right, split)),
         left_prepacked is not None,
         prepacked is not None,
         alone and prepacked is not None,
-        (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
+        (yield Scratch("float32", (min(most_sums, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
     )
 
 
@@ -236,8 +239,9 @@ def matrix_product(
     lanes = "fours" if fours else "any"
     kernel = SPLIT_TILES["splits", lanes] if split else MATRIX_TILES[form, right, "splits", lanes]
     plain = {name: values[name] for name in kernel.fields if name in values}
-    yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     count = batch * rows * columns
+    check_sums(splits, count, halves.sums.max_shape[0])
+    yield kernel(halves.sums, *read, **plain, **tiles, splits=splits)
     yield COMBINE(out, halves.sums, other, **values, splits=splits, count=count, threads=count)
 
 

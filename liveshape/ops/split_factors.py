@@ -30,6 +30,7 @@ BLOCK, BLOCK_VECTORS = 16, 4  # neighbours of the depth, whose parts are neighbo
 SUM_DEPTH = 128  # 256 is 3% faster, and of positive numbers 2.7 times as inexact as threads
 SPLIT_STEP = 32  # of the depth, that a tile stages
 WIDE_TILE = 96  # columns
+MAX_SPLIT_SUMS = 2 * MULTIPROCESSORS * SMALL_TILE * WIDE_TILE  # partial sums of the tiles that split-K gives a device
 SPLIT_DEPTH = 768  # of each part of a depth, at least
 MIN_SPLIT_SIZE, MIN_SPLIT_DEPTH = 64, 64  # rows or columns; and depth
 MIN_SPLIT_PRODUCTS = 1 << 28  # below, threads take less: 128 x 768 x 768 25 us, not 37
