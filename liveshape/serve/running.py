@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _imp
+import _thread
 import asyncio
 import signal
 import socket
@@ -22,6 +24,7 @@ from liveshape.serve.service import Service
 
 _THREADS = 32
 _WARM_PROMPTS, _WARM_TOKENS = (9, 60), 3
+_AGAIN = 0.01  # seconds until an interrupt that came at the wrong moment
 _LAST_BYTES = 5  # seconds for clients to read the end of an answer
 
 
@@ -110,21 +113,27 @@ def serve_until_stopped(service: Service, load: Callable[[], AsyncEngine], bound
     """
     server = GracefulServer(service, grace)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="liveshape server")
-    thread.start()
     try:
         with _on_signals(_interrupt):
+            thread.start()
             service.engine = load()
         log("ready", model=service.names[0], max_context=service.engine.max_context)
         with _on_signals(server.stop):
             thread.join()
     finally:
         server.should_exit = True
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
         log("ended")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    """Not while the lock of all imports is held: where Python has acquired it and not begun the `try` that releases it,
+    the thread of the server would wait for it for ever."""
+    if _imp.lock_held():
+        threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
+    else:
+        raise KeyboardInterrupt
 
 
 @contextmanager

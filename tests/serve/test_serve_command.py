@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _imp
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 from liveshape.cli import main
 from liveshape.errors import InputError
+from liveshape.serve.running import _interrupt
 from tests.llm.texts import CHAT_TEMPLATE
 
 PATIENCE = 1800
@@ -129,3 +132,22 @@ def test_the_order_of_sums_reaches_the_engine(
 def test_wrong_usage_is_told(words: list[str], reason: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "story", "--port", "0", *words]) == 2
     assert reason in " ".join(capfd.readouterr().err.split())
+
+
+def _interrupted_in_an_import() -> None:
+    _imp.acquire_lock()
+    signal.raise_signal(signal.SIGINT)
+    _imp.release_lock()
+    while True:
+        time.sleep(0.001)
+
+
+def test_no_interrupt_leaves_the_lock_of_imports_held() -> None:
+    """The server's thread imports as well, and would wait for it for ever."""
+    before = signal.signal(signal.SIGINT, _interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _interrupted_in_an_import()
+        assert not _imp.lock_held()
+    finally:
+        signal.signal(signal.SIGINT, before)
