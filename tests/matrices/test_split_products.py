@@ -31,6 +31,7 @@ def split(case: OpCase, depth: int, scale: float = 1.0) -> OpCase:
 CASES = [
     split(linear(263, 521), 263),
     split(linear(2053, 70, bias=False), 2053),  # a deep one: split-K
+    split(linear(2310, 768, bias=False, sizes=(512, 300, 512)), 2310),  # whose sums fill the scratch of wide tiles
     split(mm("rows", lambda s: ((s, 257), (257, 523), (s, 523)), 257), 257),
     split(mm("depth", lambda s: ((131, s), (s, 133), (131, 133)), 600, sizes=(600, 1, 31, 64, 67, 257, 130)), 600),
     split(bmm("batch", lambda s: ((s, 67, 65), (s, 65, 130), (s, 67, 130)), 65, sizes=(7, 1, 3, 5)), 65),
