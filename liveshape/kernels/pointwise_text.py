@@ -106,9 +106,8 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     """The calls whose results a driver must not see through, as it could not if each were a kernel of its own.
 
     That is where functions of arithmetic follow each other, and a value is read more than once or inverted twice. What
-    may be contracted to one rounding, a product and a sum, stays in sight. So does not, where the first operand is
-    `computed` by a kernel, whose last sum would be taken in another order: (a * b + c * d) - e becomes
-    a * b + (c * d - e).
+    may be contracted to one rounding, a product and a sum, stays in sight. Where the first operand is `computed` by a
+    kernel and summed, it is hidden as well: (a * b + c * d) - e would become a * b + (c * d - e).
 
     >>> sum_of, rest = Applied("add", (0, 1), "float32"), Applied("sub", (2, 0), "float32")
     >>> sorted(hidden(Expression(("float32", "float32"), (), (sum_of, rest))))

@@ -8,6 +8,7 @@ import asyncio
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -130,10 +131,15 @@ def serve_until_stopped(service: Service, load: Callable[[], AsyncEngine], bound
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Not while the lock of all imports is held: where Python has acquired it and not begun the `try` that releases it,
     the thread of the server would wait for it for ever."""
-    if _imp.lock_held():
-        threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
-    else:
+    if not _imp.lock_held():
         raise KeyboardInterrupt
+    # Not by `threading`, whose own lock the interrupted line may hold.
+    _thread.start_new_thread(_interrupt_again, (number,))
+
+
+def _interrupt_again(number: int) -> None:
+    time.sleep(_AGAIN)
+    _thread.interrupt_main(signal.Signals(number))
 
 
 @contextmanager
