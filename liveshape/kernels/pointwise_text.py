@@ -20,6 +20,7 @@ _ALGEBRA = frozenset(
     "gelu gelu_tanh silu hardswish".split()
 )
 _SUMS = frozenset("add add_scaled sub sub_scaled".split())
+_ORDER = frozenset("lt le gt ge".split())
 COMPUTED = -1  # instead of the place of a call: what a kernel computes, the first operand of its epilogue
 _INVERSES = frozenset("div reciprocal sqrt rsqrt exp log".split())
 _ARGUMENT = re.compile(r"\b[abcd]\b")
@@ -64,7 +65,9 @@ def statements(expression: Expression, operands: Sequence[str], prefix: str, hal
         if place < len(expression.calls) - 1:
             value = rounded(value, call.dtype, half)
         if place in hidden(expression):
-            value = f"hidden_from_algebra({value}, params.{prefix}zero)"
+            zero = f"params.{prefix}zero"
+            whole = is_whole(call.dtype)
+            value = f"({value} ^ vec4<i32>(i32({zero})))" if whole else f"hidden_from_algebra({value}, {zero})"
         name = f"{prefix}v{place}"
         lines.append(f"let {name} = {value};")
         names.append(name)
@@ -107,7 +110,8 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
 
     That is where functions of arithmetic follow each other, and a value is read more than once or inverted twice. What
     may be contracted to one rounding, a product and a sum, stays in sight. Where the first operand is `computed` by a
-    kernel and summed, it is hidden as well: (a * b + c * d) - e would become a * b + (c * d - e).
+    kernel and summed, it is hidden as well: (a * b + c * d) - e would become a * b + (c * d - e). So is a comparison
+    that chooses between what it compares: it would become a maximum, which drops NaN.
 
     >>> sum_of, rest = Applied("add", (0, 1), "float32"), Applied("sub", (2, 0), "float32")
     >>> sorted(hidden(Expression(("float32", "float32"), (), (sum_of, rest))))
@@ -117,11 +121,15 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
     []
     >>> [sorted(hidden(Expression(("float32",) * 2, (), (sum_of,)), computed)) for computed in (False, True)]
     [[], [-1]]
+    >>> above, chosen = Applied("ge", (0, 1), "bool"), Applied("where", (2, 0, 1), "float32")
+    >>> sorted(hidden(Expression(("float32",) * 2, (), (above, chosen))))
+    [0]
     """
     given = len(expression.operands) + len(expression.numbers)
     source: dict[int, int] = {}  # of copies, and of what is computed again
     first: dict[Applied, int] = {}
     reads: Counter[int] = Counter()
+    chosen: set[int] = set()  # comparisons
     inner: dict[int, bool] = {}  # calls that another one reads, and whether that may undo it
     for place, call in enumerate(expression.calls):
         arguments = tuple(source.get(each, each) for each in call.arguments)
@@ -129,6 +137,10 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
             source[given + place] = arguments[0]
             continue
         source[given + place] = first.setdefault(replace(call, arguments=arguments), given + place)
+        if call.function == "where" and not is_whole(call.dtype) and arguments[0] >= given:
+            above = expression.calls[arguments[0] - given]
+            if above.function in _ORDER and {source.get(each, each) for each in above.arguments} == {*arguments[1:]}:
+                chosen.add(arguments[0] - given)
         if call.function not in _ALGEBRA or is_whole(call.dtype) or is_complex(call.dtype):
             continue
         reads.update(each for each in arguments if not len(expression.operands) <= each < given)
@@ -137,7 +149,7 @@ def hidden(expression: Expression, computed: bool = False) -> frozenset[int]:
                 undone = {call.function, before.function} <= _INVERSES
                 inner[each - given] = inner.get(each - given, False) or undone
     again = any(count > 1 for count in reads.values())
-    found = {place for place, undone in inner.items() if undone or again}
+    found = chosen | {place for place, undone in inner.items() if undone or again}
     summed = {source.get(each, each) for call in expression.calls if call.function in _SUMS for each in call.arguments}
     if computed and 0 in summed and _is_float(expression.operands[0]):
         found.add(COMPUTED)
