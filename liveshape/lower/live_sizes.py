@@ -215,7 +215,10 @@ class LiveSizes:
             own = tuple(map(self.of_scalar, node.args[1]))
             return (*self.of(x)[: x.rank - len(own)], *own) if node.outputs[0] is tensor else None
         if node.traits.pointwise is not None or node.name == POINTWISE_RESULTS:
-            return self._met([each for each in node.inputs if isinstance(each, Tensor)], range(-tensor.rank, 0))
+            operands = [each for each in node.inputs if isinstance(each, Tensor)]
+            if operands:
+                return self._met(operands, range(-tensor.rank, 0))
+            return tuple(map(self.of_scalar, node.named["size"])) if "size" in node.named else None
         if node.name == ARANGE and (node.args[0], node.args[2]) == (0, 1):
             return (self.of_scalar(node.args[1]),)
         if node.name in REDUCTIONS and node.named.get("keepdim") is True:

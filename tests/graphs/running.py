@@ -16,6 +16,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import PlanError
 from liveshape.graph import Graph
+from liveshape.lower.live_sizes import LiveSizes
 from liveshape.plan import plan
 from liveshape.plan.compiling import check_resume, compile
 from liveshape.plan.plan_state import PlanState
@@ -23,6 +24,7 @@ from liveshape.run.executor import Executor
 from liveshape.run.host import find_on_host
 from tests.graphs.building import graph_of
 from tests.graphs.program import Program, Ref
+from tests.support.live_sizes import check_live_sizes
 
 # Odd limits: no power of two, so small that tensors are split, few groups, few invocations or many, no halves.
 LIMITS: dict[str, dict[str, Any]] = {
@@ -93,6 +95,7 @@ class Run:
         self.device = device_of(choices.limits)
         self.graph, self.values = graph_of(program, self.device.limits, choices.fusion)
         self.graph = moved_to_host(self.graph, choices.host, random.Random(program.seed))
+        self.sizes = LiveSizes(self.graph)
         self.points = [] if resume is None else resume(self._resume_points())
         chosen = plan.Choices(
             aliasing=choices.aliasing,
@@ -106,7 +109,10 @@ class Run:
     def call(self, turn: int) -> list[Any]:
         """One call; whatever is not live is poisoned before."""
         self.executor.poison()
-        return self.executor.execute(self.program.given(turn))
+        results = self.executor.execute(self.program.given(turn))
+        if not self.graph.controls:  # what is not reached is as long as it was
+            check_live_sizes(self.graph, self.sizes, self.executor.live, f"call {turn}")
+        return results
 
     def states(self) -> list[Any]:
         """What every state holds."""

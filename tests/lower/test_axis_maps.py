@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
-from liveshape.lower.live_sizes import LiveSize, LiveSizes
+from liveshape.lower.live_sizes import LiveSizes
 from liveshape.ops import OPS
 from liveshape.ops.moved_rows import axis_maps
 from liveshape.ops.shapes import Strided, strides_of
@@ -17,14 +15,15 @@ from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import PlanState
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase, Sym, build, flat_specs
+from tests.support.live_sizes import check_live_sizes
 
 MOVED = [case for case in CASES if OPS[case.op].traits.moves is not None]
+CREATED = {name for name, each in OPS.items() if any(own.name == "size" for own in each.parameters)}
 # A live scalar says what is read, at every call.
 STRIDES = [case for case in MOVED if not any(isinstance(each, Sym) for each in flat_specs(case.args_at(1)))]
 KNOWN = [
-    pytest.param(case, marks=() if case in MOVED else pytest.mark.slow, id=case.name)
+    pytest.param(case, marks=() if case in MOVED or case.op in CREATED else pytest.mark.slow, id=case.name)
     for case in CASES
-    if OPS[case.op].traits.rows is not None
 ]
 
 
@@ -49,19 +48,14 @@ def test_a_size_that_is_known_is_that_of_every_call(case: OpCase) -> None:
     sizes = LiveSizes(graph)
     for size in sorted(case.sizes)[:3]:
         live = PlanState(compile(graph, choices=Choices(warm=False)))
-        symbols: dict[LiveSize, Any] = {}
         for value, spec in zip(graph.inputs, flat_specs(case.args_at(size)), strict=True):
             if isinstance(value, SymInt):
                 live.set(value, spec.value)
-                symbols[sizes.of_scalar(value)] = spec.value
             elif isinstance(value, Tensor):
                 live.set(value, spec.shape)
-                symbols |= dict(zip(sizes.of(value), spec.shape, strict=True))
         live.begin()
         try:
             live.walk(0, len(graph.nodes), lambda *_: 0)
         except LiveshapeError:
             continue  # a size that it is refused at
-        for out in graph.outputs:
-            for known, there in zip(sizes.of(out), live.tensor(out).shape, strict=True):
-                assert symbols.get(known, known.fixed) in (None, there), f"{case.name} at {size}"
+        check_live_sizes(graph, sizes, live, f"{case.name} at {size}")
