@@ -298,6 +298,7 @@ PROGRAMS = {
     "residual, 512 channels": program(lambda: Residual(512, 512), (None, 3, 8, 8), most=5),
     "residual, as many images as channels": program(lambda: Residual(16, 1), (None, 3, 16, 16), most=16),
     "residual, example below the bound": program(lambda: Residual(64, 64), (None, 3, 16, 16), most=33, example=4),
+    "images, small and large": program(lambda: nn.Conv2d(3, 4, 3, padding=1), (1, 3, None, None), most=90, least=4),
     "attention": program(Attention, (None, 7, 16), (None, 7), most=6, masks=1),
     "modulated": program(Modulated, (None, 4, 8, 8), (None, 16), most=5),
     "fourier": program(Fourier, (1, None, 16), most=12),

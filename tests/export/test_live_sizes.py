@@ -14,6 +14,7 @@ QUICK = (
     "lstm cell",
     "residual, 512 channels",
     "residual, as many images as channels",
+    "images, small and large",
     "attention",
     "windows",
     "squeezed",

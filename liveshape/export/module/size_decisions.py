@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import sympy
+import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 
 _ASKED_THROUGH = "torch.fx.experimental."
@@ -55,6 +56,21 @@ def sizes_stay_dynamic(shape_env: ShapeEnv | None) -> Iterator[None]:
         yield
     finally:
         del shape_env.evaluate_expr, shape_env._get_user_frame  # the class has its own
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """While a program is traced and lowered, let no convolution ask whether its image is large enough for oneDNN: torch
+    takes the answer for granted at every size.
+
+    Example: `with without_onednn(): torch.export.export(module, args, dynamic_shapes=shapes)`.
+    """
+    enabled = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = enabled
 
 
 def _asking_frame() -> FrameType | None:

@@ -20,7 +20,7 @@ from liveshape.errors import LiveshapeError, UnsupportedError
 from liveshape.export.module.dynamic_dimensions import legal_sizes
 from liveshape.export.module.executorch_overrides import overrides
 from liveshape.export.module.log import exporter_log
-from liveshape.export.module.size_decisions import shape_env_of, sizes_stay_dynamic
+from liveshape.export.module.size_decisions import shape_env_of, sizes_stay_dynamic, without_onednn
 from liveshape.export.module.symbolic_shapes import signature_of
 from liveshape.export.module.tensor_partitions import Review, TensorPartitioner
 from liveshape.export.module.trace_advice import refuse_experts, refuse_scripted, tracing_advice
@@ -56,7 +56,7 @@ def lower(
     Example: `lower(ModuleSource(torch.nn.ReLU(), (torch.randn(4),)), Path("relu.pte"))`.
     """
     refuse_scripted(source.module)
-    with torch.no_grad(), exporter_log() as log:
+    with torch.no_grad(), without_onednn(), exporter_log() as log:
         step("tracing")
         program = _traced(source)
         refuse_experts(source.module, program)
