@@ -15,7 +15,7 @@ from liveshape.device.protocol import DEVICE_THREADS
 from liveshape.kernels import Variant
 
 MOST = 16  # threads
-_EACH = 3  # kernels that are worth another thread
+_EACH = 2  # kernels that are worth another thread
 
 
 class CompileThreads:
@@ -25,11 +25,18 @@ class CompileThreads:
     Example: `CompileThreads(pipelines.get, plan.kernels, most=8).start()`.
     """
 
-    def __init__(self, compile: Callable[[Variant], Any], variants: Collection[Variant], most: int = MOST) -> None:
+    def __init__(
+        self,
+        compile: Callable[[Variant], Any],
+        variants: Collection[Variant],
+        most: int = MOST,
+        first: Collection[Variant] = (),
+    ) -> None:
         count = min(most, len(variants) // _EACH)
         self._compile, self._made = compile, list[Any]()
-        # The longest texts first: they take longest, as a rule, and at the end all would wait for one.
-        self._waiting = deque(sorted(variants, key=lambda each: len(each.source), reverse=True) if count else ())
+        # Those that run at load, then the longest texts: they take longest, as a rule, and at the end all would wait.
+        order = sorted(variants, key=lambda each: (each not in first, -len(each.source))) if count else ()
+        self._waiting = deque(order)
         self._threads = [
             threading.Thread(target=self._run, name="liveshape compiles", daemon=True) for _ in range(count)
         ]
@@ -61,12 +68,14 @@ class CompileThreads:
 
 
 @contextmanager
-def compiling_ahead(compile: Callable[[Variant], Any], variants: Collection[Variant]) -> Iterator[None]:
+def compiling_ahead(
+    compile: Callable[[Variant], Any], variants: Collection[Variant], first: Collection[Variant]
+) -> Iterator[None]:
     """Kernels are compiled in threads within the context, in which all should be bound.
 
-    Example: `with compiling_ahead(pipelines.get, plan.kernels): encoder.warm()`.
+    Example: `with compiling_ahead(pipelines.get, plan.kernels, ()): encoder.warm()`.
     """
-    threads = CompileThreads(compile, variants, min(MOST, os.cpu_count() or 1))
+    threads = CompileThreads(compile, variants, min(MOST, os.cpu_count() or 1), first)
     try:
         threads.start()
         yield

@@ -192,8 +192,13 @@ class CompilesAtDispatch(Device, Protocol):
 class CompilesAhead(Protocol):
     """A device that compiles several kernels at once."""
 
-    def compiling_ahead(self, variants: Collection[Variant]) -> AbstractContextManager[None]:
-        """Compile these kernels within the context, in which all should be bound; errors come from `bind`."""
+    def compiling_ahead(
+        self, variants: Collection[Variant], first: Collection[Variant] = ()
+    ) -> AbstractContextManager[None]:
+        """Compile these kernels, some of them `first`, while in the context, in which all should be bound.
+
+        Errors come from `bind`.
+        """
 
 
 @dataclass(frozen=True)

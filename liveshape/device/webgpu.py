@@ -242,10 +242,12 @@ class WebGpuDevice:
         self._check()
         return self._pipelines.get(variant)
 
-    def compiling_ahead(self, variants: Collection[Variant]) -> AbstractContextManager[None]:
-        """Compile these kernels in threads within the context, in which all should be bound."""
+    def compiling_ahead(
+        self, variants: Collection[Variant], first: Collection[Variant] = ()
+    ) -> AbstractContextManager[None]:
+        """Compile these kernels in threads within the context, in which all should be bound; some of them `first`."""
         # Not by `pipeline`, which raises errors of submits: they are for others.
-        return compiling_ahead(self._pipelines.get, variants)
+        return compiling_ahead(self._pipelines.get, variants, first)
 
     def _compile(self, variant: Variant) -> Pipeline:
         compute = self._library.wgpu.ShaderStage.COMPUTE

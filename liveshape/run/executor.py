@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -55,12 +55,17 @@ class Executor:
         self._own: dict[int, Buffer] = {}
         self._held = ExitStack()  # resources that `close` frees
         try:
-            # While weights are uploaded, too.
-            with device.compiling_ahead(plan.kernels) if isinstance(device, CompilesAhead) else nullcontext():
+            # While weights are uploaded, too, some of which kernels pack.
+            with self._compiling_ahead():
                 self._load(weights, progress)
         except BaseException:
             self.close()
             raise
+
+    def _compiling_ahead(self) -> AbstractContextManager[None]:
+        if not isinstance(self.device, CompilesAhead):
+            return nullcontext()
+        return self.device.compiling_ahead(self.plan.kernels, {step.variant for step in self.plan.prepack})
 
     def _load(self, weights: Weights | None, progress: Progress | None) -> None:
         plan, device = self.plan, self.device
