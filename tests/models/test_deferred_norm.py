@@ -81,7 +81,7 @@ def check(graph: Graph, made: Layers, outputs: list[Any], device: Device, bias: 
 def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
     executor.execute([np.zeros((1, rows, depth), np.float32)] * 2)
     commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
-    return {command.label.rpartition(" ")[2] for command in commands}
+    return {command.label.partition(", kernel ")[2] for command in commands}
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["norm in the layers", "norm alone"])
