@@ -13,9 +13,11 @@ import torch
 from liveshape.device.protocol import Device
 from liveshape.formats import open_program
 from liveshape.graph.elements import prod, storage_bytes
+from liveshape.lower.live_sizes import LiveSizes
 from liveshape.lower.lowering import lower
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
+from tests.support.live_sizes import check_live_sizes
 from tests.support.programs import LIVE_SIZES, Sizes, TestProgram
 
 
@@ -73,9 +75,12 @@ def sweep_program(program: TestProgram, executor: Executor, rows: Iterable[Sizes
     draws = torch.Generator().manual_seed(2)
     reference = copy.deepcopy(program.module) if program.stateful else None
     made = device.counters.buffers, device.counters.pipelines
+    said = None if executor.graph.controls else LiveSizes(executor.graph)
     for sizes in rows:
         inputs = program.make_inputs(sizes, draws)
         executor.poison()
         got = executor.execute([given.numpy() for given in inputs])
         assert_right(program, got, program.golden(inputs, reference), str(sizes))
+        if said is not None:
+            check_live_sizes(executor.graph, said, executor.live, f"{program.name} at {sizes}")
         assert made == (device.counters.buffers, device.counters.pipelines), f"buffers or pipelines grew at {sizes}"
