@@ -207,8 +207,8 @@ class LiveSizes:
         if node.name in MATRIX_PRODUCTS | ADDED_PRODUCTS:
             return self._multiplied(node.named["x"], node.named["other"])
         if node.traits.product is not None and node.traits.product.linear:
-            weight = node.named[node.traits.product.weight or ""]
-            return (*self.of(x)[:-1], self.of(weight)[0])
+            rows = self.of(node.named[node.traits.product.weight or ""])[:1]  # none of what a damaged file says
+            return (*self.of(x)[:-1], *rows)
         if node.alias or (node.name in OF_ONE_SHAPE and node.outputs[0] is tensor):
             return self.of(x)
         if node.name in LAYER_NORMS:
