@@ -155,7 +155,7 @@ class IndexMaps:
         before, after = self._sizes.of(node.args[0]), self._sizes.of(out)
         maps = axis_maps(node, [size.fixed for size in before])
         found = None if maps is None else maps[node.outputs.index(out)]
-        if found is None or not found.steady:
+        if found is None or not found.steady or len(found.steps) != out.rank:  # a damaged file has another rank
             return None
         offset, axes = [*layout.offset], list[Axis]()
         for axis, first in found.starts.items():

@@ -168,7 +168,8 @@ class LiveSizes:
         node = self._producer(tensor)
         if tensor.constant is not None or (tensor.static and node is None) or self._viewed_at_bound(tensor):
             return tuple(map(LiveSize, tensor.max_shape))
-        result = None if node is None or node.control else self._made(node, tensor)
+        # The host's operators do not name their arguments.
+        result = None if node is None or node.control or node.host else self._made(node, tensor)
         if result is None or len(result) != tensor.rank:
             return self._of_views(tensor)
         return tuple(ONE if most == 1 else size for size, most in zip(result, tensor.max_shape, strict=True))
