@@ -1,7 +1,7 @@
 """Whole image networks end to end beside ONNX Runtime's WebGPU backend and torch's CUDA, in one run: an image in, its
 logits out.
 
-    python -m bench.networks --write FOLDER     exports the programs (liveshape[export], docs/export.md)
+    python -m bench.networks --write FOLDER     exports the programs (liveshape[torch], docs/export.md)
     python -m bench.networks FOLDER             runs them (needs torch; onnxruntime-webgpu and CUDA where they are)
 
 The weights repeat after 1,021 numbers, so that a program compresses well, for a machine that cannot export.

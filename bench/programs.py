@@ -1,6 +1,6 @@
 """Whole programs beside torch, eager and compiled: encoders, image networks, diffusion, speech, detection.
 
-    python -m bench.programs --export FOLDER [NAME ...]     exports them (liveshape[export]) and compresses the files
+    python -m bench.programs --export FOLDER [NAME ...]     exports them (liveshape[torch]) and compresses the files
     python -m bench.programs --run FOLDER [NAME ...]        runs them (needs torch; beside CUDA where there is some)
     python -m bench.programs --cpu FOLDER                   processor seconds on a software adapter, beside torch's
 

@@ -1,4 +1,4 @@
-"""Images of any size through one MobileNet. Run: python examples/classify.py (needs liveshape[export])"""
+"""Images of any size through one MobileNet. Run: python examples/classify.py (needs liveshape[torch])"""
 
 from pathlib import Path
 

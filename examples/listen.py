@@ -1,4 +1,4 @@
-"""A speech encoder shaped as Whisper's, at any length. Run: python examples/listen.py (needs liveshape[export])"""
+"""A speech encoder shaped as Whisper's, at any length. Run: python examples/listen.py (needs liveshape[torch])"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A U-Net learns to find discs in seconds, then paints mask.png. Run: python examples/segment.py (liveshape[export])"""
+"""A U-Net learns to find discs in seconds, then paints mask.png. Run: python examples/segment.py (liveshape[torch])"""
 
 import zlib
 from pathlib import Path

@@ -130,6 +130,8 @@ DATA_TYPES = {
     6: "float64",
     7: "int64",
 }
+OWN_DATA_TYPES = {64: "complex64"}  # of ours: no other runtime has these in a delegate
+ALL_DATA_TYPES = DATA_TYPES | OWN_DATA_TYPES
 
 
 def parse_vkgraph(blob: memoryview) -> VkGraph:
@@ -223,7 +225,7 @@ def _value(entry: Table, constants: tuple[VkConstant, ...]) -> VkValue:
 
 
 def _tensor(entry: Table, constants: tuple[VkConstant, ...]) -> VkTensor:
-    dtype = entry.choice("datatype", DATA_TYPES)
+    dtype = entry.choice("datatype", ALL_DATA_TYPES)
     shape = entry.u32s("dims")
     constant_id = entry.i32("constant_id")
     size = tensor_size(dtype, shape, f"{entry.path}.dims")
@@ -237,7 +239,7 @@ def _tensor(entry: Table, constants: tuple[VkConstant, ...]) -> VkTensor:
         )
     staging = None
     if entry.i8("staging_datatype", _UNSET) != _UNSET:
-        staging = entry.choice("staging_datatype", DATA_TYPES)
+        staging = entry.choice("staging_datatype", ALL_DATA_TYPES)
     return VkTensor(dtype, shape, constant_id, entry.i32("mem_obj_id"), staging)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
+from liveshape.export.module.torch_export import Road
 from tests.support.exporting import cached, exporter_sources, quick, quiet
 
 
@@ -330,7 +331,7 @@ def module_of(name: str) -> nn.Module:
 
 
 @functools.cache
-def exported(name: str) -> Path:
+def exported(name: str, via: Road = "torch") -> Path:
     """The file that `liveshape export` writes of it."""
 
     def make() -> bytes:
@@ -340,7 +341,9 @@ def exported(name: str) -> Path:
         args = tuple(case.inputs(case.example or case.most))
         with quiet(), quick(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.pte"
-            lower(ModuleSource(module_of(name), args, case.dynamic_shapes()), path)
+            lower(ModuleSource(module_of(name), args, case.dynamic_shapes()), path, via=via)
             return path.read_bytes()
 
-    return cached(f"live_{name.replace(' ', '_').replace(',', '')}", (sys.modules[__name__], *exporter_sources()), make)
+    return cached(
+        f"live_{via}_{name.replace(' ', '_').replace(',', '')}", (sys.modules[__name__], *exporter_sources()), make
+    )

@@ -35,6 +35,14 @@ def build():
 
 def sorting():
     return Sorting(), (torch.randn(43, 8),)
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (y,))
+
+def branching():
+    return Branching(), (torch.randn(43, 8),)
 """
 
 
@@ -54,8 +62,20 @@ def test_a_module_of_the_users_own(modules: Path, capsys: pytest.CaptureFixture[
     assert not list(modules.glob(".*.part"))
 
 
-def test_what_cannot_be_lowered_is_listed(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "my_modules:sorting", "-o", "mine.pte", "--one-delegate"]) == 4
+def test_what_cannot_be_lowered_is_named_with_its_line(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "my_modules:branching", "-o", "mine.pte"]) == 4
+    message = capsys.readouterr().err
+    line = MODULES[: MODULES.index("torch.cond(")].count("\n") + 1
+    assert f"my_modules.py:{line}): cond has no kernel" in message
+    assert "--via executorch" in message
+    assert not (modules / "mine.pte").exists()
+    assert main(["export", "my_modules:branching", "-o", "mine.pte", "--via", "executorch"]) == 0
+    x = np.random.default_rng(0).standard_normal((43, 8)).astype(np.float32)
+    np.testing.assert_allclose(liveshape.load("mine.pte")(x), x * 2 + (1 if x.sum() > 0 else -1), rtol=1e-6)
+
+
+def test_what_does_not_fit_one_delegate_is_listed(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "my_modules:sorting", "-o", "mine.pte", "--one-delegate", "--via", "executorch"]) == 4
     message = capsys.readouterr().err
     assert "aten.sort.default" in message
     assert "no operator implementation" in message
@@ -80,10 +100,11 @@ def test_a_missing_extra_names_the_remedy(
     found = packages.find_spec
     gone = ("executorch", "flatbuffers")
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name in gone else found(name))
-    assert main(["export", "json:thing", "-o", str(tmp_path)]) == 1
-    message = capsys.readouterr().err
-    assert "needs executorch" in message
-    assert "pip install 'liveshape[export]'" in message
+    for via, extra in (("executorch", "export"), ("torch", "torch")):
+        assert main(["export", "json:thing", "-o", str(tmp_path), "--via", via]) == 1
+        message = capsys.readouterr().err
+        assert "needs executorch" in message if via == "executorch" else "needs flatbuffers" in message
+        assert f"pip install 'liveshape[{extra}]'" in message
     assert "whl/cpu" not in message  # torch is there
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     assert main(["export", "json:thing", "-o", str(tmp_path)]) == 1

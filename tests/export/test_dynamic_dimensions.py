@@ -20,10 +20,12 @@ from torch.export import Dim
 from liveshape.errors import UnsupportedError
 from liveshape.export.module.dynamic_dimensions import LegalSizes, legal_sizes
 from liveshape.export.module.executorch_overrides import overrides
+from liveshape.export.module.executorch_road import _refuse_unwritable
 from liveshape.export.module.size_decisions import shape_env_of, sizes_stay_dynamic
 from liveshape.export.module.tensor_partitions import _refuse_old_reads, _refuse_written_views
-from liveshape.export.module.torch_export import ModuleSource, _refuse_unwritable, _signature, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 from liveshape.export.module.trace_advice import refuse_experts
+from liveshape.export.module.traced_module import signature_of_inputs
 from tests.export.live_programs import Cached
 
 
@@ -39,7 +41,7 @@ def exported() -> tuple[Any, LegalSizes, Any]:
     program = torch.export.export(source.module, source.args, dynamic_shapes=shapes)
     nodes = {node.name: node for node in program.graph.nodes}
     sizes = [nodes[name].meta["val"].shape[0] for name in ("x", "y")]
-    return program, legal_sizes(program, _signature(source, program)), sizes
+    return program, legal_sizes(program, signature_of_inputs(source, program)), sizes
 
 
 PASS = "def decide(a, b): return bool(a(b))"

@@ -7,14 +7,17 @@ import pytest
 import torch
 
 import liveshape
+from liveshape.export.module.torch_export import Road
 from tests.export.live_programs import PROGRAMS, exported, module_of
 
+SLOW = pytest.mark.slow
+# It calls an operator that ExecuTorch's own library registers.
+OF_EXECUTORCH = ("cached",)
 # The others are of the same kinds, and run in the tier of exports.
 QUICK = (
     "lstm cell",
     "residual, 512 channels",
     "residual, as many images as channels",
-    "images, small and large",
     "attention",
     "windows",
     "squeezed",
@@ -24,11 +27,15 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
-)
-def test_every_size_that_was_asked_for(name: str) -> None:
-    case, model = PROGRAMS[name], liveshape.load(exported(name))
+ROADS = [
+    *(("torch", name) for name in PROGRAMS if name not in OF_EXECUTORCH),
+    *(("executorch", name) if name in QUICK else pytest.param("executorch", name, marks=SLOW) for name in PROGRAMS),
+]
+
+
+@pytest.mark.parametrize(("via", "name"), ROADS)
+def test_every_size_that_was_asked_for(via: Road, name: str) -> None:
+    case, model = PROGRAMS[name], liveshape.load(exported(name, via))
     torch_module = module_of(name)
     for size in (case.most, case.least, case.most // 2 + 1, case.least + 1, case.most):
         inputs = case.inputs(size)

@@ -11,6 +11,7 @@ import torch
 from torch.export import Dim
 
 from liveshape.export.module import torch_export as road
+from liveshape.export.module import traced_module
 from liveshape.export.module.symbolic_shapes import _guards
 from liveshape.formats import Signature, open_program
 from liveshape.formats.signature import MAX_GUARDS, read_signatures, signature_text
@@ -49,7 +50,7 @@ class Nested(torch.nn.Module):
 
 def text_of(module: torch.nn.Module, args: tuple[Any, ...], shapes: Any) -> str:
     source = road.ModuleSource(module, args, shapes)
-    return signature_text({"forward": road._signature(source, road._traced(source))})
+    return signature_text({"forward": traced_module.signature_of_inputs(source, traced_module.exported(source))})
 
 
 @pytest.mark.parametrize("form", ["mapping", "row", "collection"])
@@ -94,12 +95,12 @@ def test_sizes_that_torch_found_itself_are_held_by_its_guards() -> None:
 
 def test_more_guards_than_a_reader_takes_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = road.ModuleSource(torch.nn.ReLU(), (torch.zeros(9, 4),), {"input": {0: Dim("rows", max=9)}})
-    traced = road._traced(source)
+    traced = traced_module.exported(source)
     deep = "L['input'].size()[0]" + " * 1" * 60
     monkeypatch.setattr(
         traced, "_guards_code", [f"{deep} >= 0", *(f"L['input'].size()[0] != {100 + i}" for i in range(3000))]
     )
-    monkeypatch.setattr(road, "_traced", lambda _: traced)
+    monkeypatch.setattr(traced_module, "exported", lambda _: traced)
     road.lower(source, tmp_path / "relu.pte")
     with open_program(tmp_path / "relu.pte") as program:
         assert len(program.signatures["forward"].guards) == MAX_GUARDS

@@ -117,7 +117,7 @@ def program_of(*constants: Constant, made: int = 0) -> ProgramSpec:
         out = graph.call("aten.add.Tensor", out, graph.prepacked(constant), 1, shape=(4,))
     graph.output(out)
     batches = [batch_of(each, lambda: np.ones(4 + made, np.float32)) for each in constants]
-    return ProgramSpec(graph, batches, [(x.shape, "float32"), (out.shape, "float32")], {"get_answer": 42})
+    return ProgramSpec(graph, batches, [(x.shape, "float32")], [(out.shape, "float32")], {"get_answer": 42})
 
 
 @pytest.mark.parametrize("length", range(1, 140, 7))

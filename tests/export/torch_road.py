@@ -29,4 +29,5 @@ def lower_decoder(decoder: Decoder, path: Path, max_seq: int, half: bool = False
     # The example is at the bound: the exporter then neither fixes a length of 1 nor stops one short of the bound.
     args = (torch.zeros(1, max_seq, dtype=torch.long), torch.zeros(1, dtype=torch.long))
     length = torch.export.Dim("length", min=1, max=max_seq)
-    lower(ModuleSource(decoder, args, {"tokens": {1: length}, "input_pos": None}, methods), path, half)
+    source = ModuleSource(decoder, args, {"tokens": {1: length}, "input_pos": None}, methods)
+    lower(source, path, half, via="executorch")

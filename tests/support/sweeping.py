@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,13 @@ def assert_right(program: TestProgram, got: list[Any], expected: list[torch.Tens
             np.testing.assert_allclose(*wide, program.rtol, program.atol, err_msg=place)
 
 
-def loaded(program: TestProgram, device: Device) -> Executor:
-    """The program, with no kernel of another one, in no more memory than its file planned, but for scratch."""
+def loaded(program: TestProgram, device: Device, path: Path | None = None) -> Executor:
+    """The program, with no kernel of another one, in no more memory than its file planned, but for scratch.
+
+    Of another file than ExecuTorch's where `path` names one.
+    """
     device._pipelines.clear()
-    with open_program(program.pte()) as file:
+    with open_program(path or program.pte()) as file:
         executor = Executor(compile(lower(file, "forward", {}, device.limits), device.limits), device)
     scratch = max(sum(storage_bytes(each.dtype, prod(each.max_shape)) for each in row) for row in executor.plan.scratch)
     allowed = executor.graph.planned_bytes(device.limits.half) + scratch

@@ -55,10 +55,10 @@ def decoder_program(
     decoder = Decoder(config, graph, tensors, bounds, rounds_rows)
     logits = decoder.logits(tokens, position, full_logits)
     graph.output(logits)
-    interface = [((1, decoder.length), "int64"), ((1,), "int64"), (logits.shape, "float32")]
+    inputs = [((1, decoder.length), "int64"), ((1,), "int64")]
     taken = Signature((InputSignature("tokens", (Size(1, 1), Size(1, bounds.piece, "length"))), _POSITION))
     methods = {**runner_methods(config, bounds), SIGNATURE: signature_text({"forward": taken})}
-    return ProgramSpec(graph, tensors.batches(), interface, methods)
+    return ProgramSpec(graph, tensors.batches(), inputs, [(logits.shape, "float32")], methods)
 
 
 def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:

@@ -23,7 +23,7 @@ _NAMED = 2**64 - 1  # the offset of constants in the named data
 # Storage type and memory layout in ExecuTorch's Vulkan runtime: width-packed texture, or buffer where none fits.
 _TEXTURE, _BUFFER, _ROWS = 1, 0, 0
 _TEXTURE_LIMITS = (16384, 16384, 2048)
-_DATA_TYPES = {name: code for code, name in schema.DATA_TYPES.items()}
+_DATA_TYPES = {name: code for code, name in schema.ALL_DATA_TYPES.items()}
 _KINDS = {name: code for code, name in schema.KINDS.items()}
 
 
@@ -142,6 +142,11 @@ class DelegateBuilder:
         made = self._tensor(shape, dtype or self.floats, activation=True)
         self._chain.append((name, (*ids, made.id)))
         return made
+
+    def call_in_place(self, name: str, target: BlobTensor, *args: Argument) -> None:
+        """Call an operator that changes its first argument, which is its result as well."""
+        ids = tuple(map(self._argument, (target, *args)))
+        self._chain.append((name, (*ids, target.id)))
 
     def call_two(
         self, name: str, *args: Argument, first: tuple[Shape, str | None], second: tuple[Shape, str | None]

@@ -45,18 +45,21 @@ _WORKERS = 4  # few, since each holds a chunk of a matrix and several copies of 
 _LEAF: Mapping[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 Result = int | bool | str | list[int]
+Scalar = int | float | bool | str | None
+HostValue = tuple[Shape, str] | Scalar  # the shape and dtype of a tensor, or what is the same at every call
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
     """A program to write: `forward`, which is one delegate, and constant methods (`results`).
 
-    `interface` is the shape and dtype of each input, then of each output, as the host sees them.
+    `inputs` and `outputs` are what the host sees.
     """
 
     delegate: DelegateBuilder
     batches: Sequence[Batch]
-    interface: Sequence[tuple[Shape, str]]
+    inputs: Sequence[HostValue]
+    outputs: Sequence[HostValue]
     results: Mapping[str, Result] = field(default_factory=dict)
 
     @property
@@ -191,13 +194,18 @@ def _flatbuffer(program: ProgramSpec, places: Sequence[tuple[int, int]]) -> byte
 
 def _forward(flat: Flat, program: ProgramSpec) -> Part:
     delegate = program.delegate
-    given, count = len(delegate.inputs), len(program.interface)
-    values, end = [], 0
-    for shape, dtype in program.interface:
+    given, count = len(program.inputs), len(program.inputs) + len(program.outputs)
+    values, tensors, end = list[Part](), list[int](), 0
+    for place, each in enumerate((*program.inputs, *program.outputs)):
+        if not isinstance(each, tuple):
+            values.append(_constant(flat, each))
+            continue
+        shape, dtype = each
+        tensors.append(place)
         values.append(_tensor(flat, shape, dtype, end))
         size = prod(bound_of(shape)) * np.dtype(dtype).itemsize
         end = _aligned(end + size, _TENSOR_ALIGNMENT)
-    call = flat.table(schema.DELEGATE_CALL, args=flat.vector("i", range(count)), delegate_index=Number("i", 0))
+    call = flat.table(schema.DELEGATE_CALL, args=flat.vector("i", tensors), delegate_index=Number("i", 0))
     instruction = flat.table(schema.INSTRUCTION, instr_args=call, instr_args_type=Number("B", _DELEGATE_CALL))
     specs = []
     if delegate.half:
@@ -227,7 +235,11 @@ def _returning(flat: Flat, name: str, result: Result) -> Part:
     return _plan(flat, name, values, (), range(len(items)), "", tree, [0])
 
 
-def _constant(flat: Flat, item: int | bool | str) -> Part:
+def _constant(flat: Flat, item: Scalar) -> Part:
+    if item is None:
+        return flat.table(schema.EVALUE, val=flat.table({}), val_type=Number("B", _VALUES["Null"]))
+    if isinstance(item, float):
+        return _value(flat, "Double", flat.table(schema.DOUBLE, double_val=Number("d", item)))
     if isinstance(item, str):
         return _value(flat, "String", flat.table(schema.STRING, string_val=flat.string(item)))
     if isinstance(item, bool):

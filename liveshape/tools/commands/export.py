@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from liveshape.disk import room_in
 from liveshape.errors import InputError
@@ -27,7 +27,8 @@ from liveshape.tools.console import counted, print_table, print_text, size_text
 from liveshape.tools.text_arguments import read_text
 
 # Packages that lower a user's module, and those that convert a checkpoint.
-_FOR_MODULES = ("torch", "torchao", "executorch")
+_FOR_MODULES = {"torch": ("torch", "flatbuffers"), "executorch": ("torch", "torchao", "executorch")}
+_EXTRAS = {"torch": "torch", "executorch": "export"}
 _FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
 _ROOM = "free some of it, or name a folder of another disk with -o"
 # Default text of `--evaluate`.
@@ -47,10 +48,12 @@ def export(
     evaluate: str | None = None,
     device: str | None = None,
     adapter: str | None = None,
+    via: Literal["torch", "executorch"] = "torch",
 ) -> int:
     """Export a checkpoint or a user's module and print a summary: sizes, and with `evaluate` the quantization loss.
 
-    `evaluate` is a text file, or "" for the shipped text; `adapter` is a LoRA folder of peft.
+    `evaluate` is a text file, or "" for the shipped text; `adapter` is a LoRA folder of peft; `via` is what lowers a
+    user's module.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
@@ -65,10 +68,10 @@ def export(
         open_device(device)  # --evaluate needs a device: fail before the export
     if is_function(source):
         check_named(source)
-        need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
+        need(*_FOR_MODULES[via], extra=_EXTRAS[via], what=f"exporting {source}")
         start = time.monotonic()
         with _steps() as steps, room_in(out, _ROOM):
-            path = _export_function(source, Path(out), half, one_delegate, steps)
+            path = _export_function(source, Path(out), half, one_delegate, via, steps)
         _report(path, time.monotonic() - start)
         print(f"next: liveshape run {path}")
         return 0
@@ -94,14 +97,16 @@ def export(
     return 0
 
 
-def _export_function(source: str, out: Path, half: bool, one_delegate: bool, steps: _Steps) -> Path:
+def _export_function(
+    source: str, out: Path, half: bool, one_delegate: bool, via: Literal["torch", "executorch"], steps: _Steps
+) -> Path:
     steps.step("loading torch")
     with quiet_imports():
         from liveshape.export.module.torch_export import ModuleSource, lower
     steps.step(f"calling {source}")
     module, args, dynamic_shapes = call_function(source)
     path = out if out.suffix == ".pte" else out / "model.pte"
-    lower(ModuleSource(module, args, dynamic_shapes), path, half, one_delegate, steps.step)
+    lower(ModuleSource(module, args, dynamic_shapes), path, half, one_delegate, steps.step, via)
     return path
 
 

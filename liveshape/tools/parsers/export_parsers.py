@@ -36,8 +36,8 @@ what the model was trained for, if that is less). Here the context may be anothe
 Weights: auto keeps whole numbers of 4 or 8 bits exactly as the source stores them, and gives floats 4 bits, or 8
 where 4 would cost; 4w is 4 bits everywhere, 8da4w the same on 8-bit activations, 8w is 8 bits, none is floats. A model
 of a billion parameters takes about ten seconds of two cores and 200 MB of memory; only module:function needs torch
-(the extra `export`). --evaluate also writes the source's own weights, for a while, and compares: perplexity, and the
-divergence of what both expect next.
+(the extra `torch`), which lowers it in seconds. --evaluate also writes the source's own weights, for a while, and
+compares: perplexity, and the divergence of what both expect next.
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm
@@ -83,7 +83,15 @@ def _add_export(add: Add) -> None:
     )
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
     exporting.add_argument(
-        "--one-delegate", action="store_true", help="refuse a module with operators outside of a single delegate"
+        "--via",
+        choices=("torch", "executorch"),
+        default="torch",
+        help="what lowers module:function: torch alone (default), or ExecuTorch's exporter (the extra `export`)",
+    )
+    exporting.add_argument(
+        "--one-delegate",
+        action="store_true",
+        help="--via executorch: refuse a module with operators outside of a single delegate",
     )
     exporting.add_argument("--allow-split", action="store_true", help=argparse.SUPPRESS)  # the default by now
     exporting.add_argument(
@@ -123,6 +131,7 @@ def _run_export(arguments: argparse.Namespace) -> int:
         half=arguments.dtype == "fp16",
         full_logits=arguments.full_logits,
         one_delegate=arguments.one_delegate,
+        via=arguments.via,
         force=arguments.force,
         evaluate=arguments.evaluate,
         device=arguments.device,
