@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StorageError,
         UnsupportedError,
     )
+    from liveshape.export.compiled import compile
     from liveshape.metadata import Dim, MethodNotFoundError, TensorInfo
     from liveshape.model import Model, load
     from liveshape.program.memory_use import Memory
@@ -59,6 +60,7 @@ __all__ = [
     "TensorInfo",
     "UnsupportedError",
     "__version__",
+    "compile",
     "load",
     "open_page",
 ]
@@ -71,6 +73,7 @@ _HOMES = {
     "MethodNotFoundError": "metadata",
     "Model": "model",
     "Runtime": "runtime",
+    "compile": "export.compiled",
     "TensorInfo": "metadata",
     "load": "model",
     "open_page": "device.page_opening",

@@ -28,6 +28,7 @@ class ModuleSource:
     args: tuple[Any, ...]
     dynamic_shapes: Any = None
     constants: Mapping[str, Any] = field(default_factory=dict)  # constant methods
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ def signature_of_inputs(source: ModuleSource, program: Any) -> Signature:
 
     Example: `signature_of_inputs(source, exported(source)).inputs`.
     """
-    arguments = _combine_args(source.module, source.args, None)
+    arguments = _combine_args(source.module, source.args, dict(source.kwargs))
     leaves, _ = pytree.tree_flatten_with_path(arguments)
     shapes = source.dynamic_shapes
     if isinstance(shapes, (ShapesCollection, AdditionalInputs)):
-        shapes = shapes.dynamic_shapes(source.module, source.args)
+        shapes = shapes.dynamic_shapes(source.module, source.args, dict(source.kwargs))
     if isinstance(shapes, (list, tuple)):
         shapes = dict(zip(arguments, shapes, strict=True))
     declared = _declared(arguments, shapes)
@@ -85,7 +86,9 @@ def exported(source: ModuleSource) -> Any:
     Example: `exported(source).graph_signature`.
     """
     try:
-        return torch.export.export(source.module.eval(), source.args, dynamic_shapes=source.dynamic_shapes)
+        return torch.export.export(
+            source.module.eval(), source.args, dict(source.kwargs), dynamic_shapes=source.dynamic_shapes
+        )
     except Exception as error:
         kind = type(error).__name__
         advice = tracing_advice(source.module)
