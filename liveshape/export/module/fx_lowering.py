@@ -265,7 +265,7 @@ class _FxLowering:
 
     def _dtype(self, value: torch.Tensor, node: Node) -> str:
         if value.dtype not in _DTYPES:
-            self.refused.append((_place(node), f"{value.dtype} is no dtype of a device"))
+            self.refused.append((_place(node), f"{value.dtype} is no dtype of a device: float() makes it one"))
         dtype = _DTYPES.get(value.dtype, "float32")
         return self.graph.floats if dtype == "float32" else dtype
 
