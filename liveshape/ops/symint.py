@@ -81,6 +81,13 @@ def truediv(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a / b
 
 
+@op("pow")
+def power(a: Number, b: Number, out: LiveScalar) -> None:
+    if (a == 0 and b < 0) or (a < 0 and b != int(b)):
+        raise PlanError(f"pow: {a} ** {b} is no number")
+    out.value = _int32(a**b)
+
+
 @op("mod", "executorch_prim::mod.Scalar", "executorch_prim::mod.int")
 def mod(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:

@@ -193,6 +193,45 @@ def test_arguments_that_nest_and_outputs_of_a_registered_class() -> None:
     check((found.first, found.second), (x + y, x.relu()))
 
 
+class Scaled(nn.Module):
+    """Sizes as numbers: powers, quotients, and live fills."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        width = x.shape[1]
+        filled = torch.full((x.shape[0], 3), width / 2.0)
+        return x * width**-0.5, 2 - x, width - x, 1 / width - x, x.sum(1) / width, filled + x[:, :3]
+
+
+class Numbers(nn.Module):
+    """Numbers where operators take tensors, whole ones and others, and what torch promotes."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        whole = (x * 10).to(torch.int32)
+        return x // 0.3, x % 0.7, whole // 3, whole / 4, whole * 1.5, torch.where(x > 0, x, 0.5), x.long() % 4, 2**x
+
+
+class Spelled(nn.Module):
+    """What torch decomposes, and what is written in place."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = x.clone()
+        y[:, 1:] += 1
+        y[0] = 0
+        values, places = x.topk(2, 1)
+        rows = torch.einsum("ab,cb->ac", x, x)
+        return y, values, places, rows, x.std(1), x.flip(1), torch.linalg.vector_norm(x, dim=1), x.half().float()
+
+
+@pytest.mark.parametrize("kind", [Scaled, Numbers, Spelled])
+def test_numbers_and_spellings(kind: type[nn.Module]) -> None:
+    module = kind().eval()
+    shapes = ({0: torch.export.Dim("n", min=3, max=9), 1: torch.export.Dim("k", min=4, max=12)},)
+    fast = liveshape.compile(module, (torch.rand(9, 12),), dynamic_shapes=shapes)
+    for size in ((9, 12), (3, 4), (5, 7), (9, 5), (4, 12)):
+        x = torch.randn(size, generator=torch.Generator().manual_seed(sum(size)))
+        check(fast(x), module(x))
+
+
 def test_threads_share_one_module() -> None:
     module, fast = made(Encoder), liveshape.compile(made(Encoder), (tokens(1, 7),))
     wrong: list[BaseException] = []

@@ -17,6 +17,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
     "truediv": operator.truediv,
+    "pow": operator.pow,
     "neg": operator.neg,
     "eq": operator.eq,
     "ne": operator.ne,

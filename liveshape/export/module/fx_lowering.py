@@ -4,6 +4,7 @@ decompose it; the rest becomes operators of torch's core set, or is refused by t
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ _DTYPES = {
     for name in ("float32", "float16", "int64", "int32", "int8", "uint8", "bool", "complex64")
 }
 _SCALARS: Mapping[Any, str] = {
-    **{getattr(operator, name): name for name in "add sub mul floordiv truediv mod neg eq ne lt le gt ge".split()},
-    torch.sym_max: "sym_max",
-    torch.sym_min: "sym_min",
+    **{getattr(operator, name): name for name in "add sub mul floordiv truediv pow mod neg eq ne lt le gt ge".split()},
+    **{getattr(torch, name): name for name in ("sym_max", "sym_min", "sym_float", "sym_int", "sym_not", "sym_ite")},
+    **{getattr(math, name): name for name in ("ceil", "trunc")},
 }
 # Where a result lies and what it is made of: ours lie in rows, and have the dtype that they are declared with.
 _TOLD = (torch.dtype, torch.layout, torch.device, torch.memory_format)
@@ -185,7 +186,11 @@ class _FxLowering:
             name = _SCALARS.get(target, "sym_size.int")
             return self.graph.live(name, *map(self._argument, node.args), bound=self._most(value))
         arguments = self._arguments(node)
-        name = kernel_of(target, self._has_numbers(node, arguments))
+        numbers = self._numbers(node, arguments)
+        name = kernel_of(target, bool(numbers) and 0 not in numbers)
+        if numbers and not name:
+            arguments = [self._filled(each, node) if at in numbers else each for at, each in enumerate(arguments)]
+            name = kernel_of(target)
         if not name:
             self.refused.append((_place(node), f"{target} has no kernel"))
             name, arguments = "aten.full.default", []
@@ -205,13 +210,24 @@ class _FxLowering:
             for place, each in enumerate(declared.arguments if declared is not None else ())
         ]
 
-    def _has_numbers(self, node: Node, arguments: Sequence[Any]) -> bool:
-        """Whether a number, live or not, is given where the operator takes a tensor."""
+    def _numbers(self, node: Node, arguments: Sequence[Any]) -> list[int]:
+        """The places where a number, live or not, is given and the operator takes a tensor."""
         declared = node.target._schema.arguments if arguments else ()
-        return any(
-            isinstance(each.type, torch.TensorType) and isinstance(given, (int, float, LiveInt))
-            for each, given in zip(declared, arguments, strict=True)
-        )
+        return [
+            place
+            for place, (each, given) in enumerate(zip(declared, arguments, strict=True))
+            if isinstance(each.type, torch.TensorType) and isinstance(given, (int, float, LiveInt))
+        ]
+
+    def _filled(self, number: Any, node: Node) -> BlobTensor:
+        """A number as a tensor: of the dtype of those beside it, unless they are whole and it is not."""
+        beside = [each.meta["val"] for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)]
+        dtype = beside[0].dtype if beside else torch.get_default_dtype()
+        if isinstance(number, float) and not dtype.is_floating_point:
+            dtype = torch.get_default_dtype()
+        found = torch.empty((), dtype=dtype)
+        told = (None, None, None, False)
+        return self.graph.call("aten.full.default", (), number, *told, shape=(), dtype=self._dtype(found, node))
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, Node):
