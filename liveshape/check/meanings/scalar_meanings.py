@@ -17,7 +17,6 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
     "truediv": operator.truediv,
-    "pow": operator.pow,
     "neg": operator.neg,
     "eq": operator.eq,
     "ne": operator.ne,
@@ -40,6 +39,7 @@ def _of_scalars(function: Callable[..., Any]) -> Meaning:
 for _name, _function in _ARITHMETIC.items():
     for _spelled in (_name, f"executorch_prim::{_name}.Scalar"):
         MEANINGS[_spelled] = _of_scalars(_function)
+MEANINGS["pow"] = _of_scalars(operator.pow)  # ExecuTorch has none
 
 
 @meaning("sym_size.int", "aten::sym_size.int")
