@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 import liveshape
 from liveshape import InputError, ShapeError, UnsupportedError
+from tests.export.live_programs import Total
 
 
 class Encoder(nn.Module):
@@ -113,16 +114,6 @@ def test_an_interrupt_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch) -> No
             fast(tokens(1, 9))
     for length in (7, 9, 4):
         check(fast(tokens(1, length)), module(tokens(1, length)))
-
-
-class Total(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.total.add_(x.sum(0))
-        return x + self.total
 
 
 def test_state_stays_on_the_device_and_is_never_dropped() -> None:
