@@ -34,6 +34,23 @@ def quiet_imports() -> Iterator[None]:
 
 
 @contextmanager
+def quiet_tracing() -> Iterator[None]:
+    """Silence torch's own warnings and log while it traces; what others log meanwhile is theirs.
+
+    Example: `with quiet_tracing(): torch.export.export(module, args)`.
+    """
+    torch_log = logging.getLogger("torch")
+    level = torch_log.level
+    torch_log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch_log.setLevel(level)
+
+
+@contextmanager
 def exporter_log() -> Iterator[list[str]]:
     """Collect the messages of the root logger, whose level the exporter sets itself; nothing is printed.
 

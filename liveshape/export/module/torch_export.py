@@ -11,7 +11,7 @@ import torch
 from liveshape.errors import InputError
 from liveshape.export.file.program_file import ProgramSpec, write_program
 from liveshape.export.module.fx_lowering import decomposed, program_of
-from liveshape.export.module.log import exporter_log
+from liveshape.export.module.log import exporter_log, quiet_tracing
 from liveshape.export.module.size_decisions import without_onednn
 from liveshape.export.module.trace_advice import refuse_scripted
 from liveshape.export.module.traced_module import ModuleSource as ModuleSource
@@ -62,7 +62,7 @@ def lowered(source: ModuleSource, step: Step = lambda text: None, half: bool = F
     Example: `program, spec = lowered(ModuleSource(torch.nn.ReLU(), (torch.randn(4),)))`.
     """
     refuse_scripted(source.module)
-    with torch.no_grad(), without_onednn(), exporter_log():
+    with torch.no_grad(), without_onednn(), quiet_tracing():
         step("tracing")
         traced = trace(source)
         step("lowering")
