@@ -62,6 +62,7 @@ def drawn(
     dtypes = [*operands, *kinds]
     first = len(operands)
     calls: list[Applied] = []
+    undecided: set[int] = set()  # comparisons that choose between what they compare, and nothing else
 
     def call(function: str, dtype: str, *places: int) -> int:
         calls.append(Applied(function, places, dtype))
@@ -93,6 +94,9 @@ def drawn(
         wide = both.pop() if len(both) == 1 else "float32"
         if chance.random() < 0.15:
             compared = call(chance.choice(("lt", "ge")), "bool", one, other)
+            # A number and its own half are the same where a device has no halves.
+            if any(each.dtype in HALVES for each in calls):
+                undecided.add(compared)
             return call("where", wide, compared, one, other)
         return call(chance.choice(FLOAT_OF_TWO), wide, one, other)
 
@@ -104,7 +108,8 @@ def drawn(
     while len(calls) < count:
         # Compilers take x - x for zero, whatever x is.
         other = chance.randrange(len(operands), len(dtypes))
-        last = of_one(last) if other == last or chance.random() < 0.7 else of_two(last, other)
+        alone = other == last or other in undecided or chance.random() < 0.7
+        last = of_one(last) if alone else of_two(last, other)
     inner = range(first + len(kinds), len(dtypes) - 1)
     kept = chance.sample([0, *inner] if beside else inner, chance.randint(0, min(2, len(inner)))) if stored else ()
     return Made(Expression(tuple(operands), kinds, tuple(calls), tuple(kept)), numbers)
