@@ -130,6 +130,47 @@ def test_state_stays_on_the_device_and_is_never_dropped() -> None:
         check(fast(torch.ones(count, 4)), module(torch.ones(count, 4)))
 
 
+class Swapped(nn.Module):
+    """Buffers that change places, and one that follows a view of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for place, name in enumerate("abc"):
+            self.register_buffer(name, torch.full((3,), float(place)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        old = self.a.clone()
+        self.a.copy_(self.b)
+        self.b.copy_(old)
+        self.c.copy_(self.a.view(3) + x)
+        return x + self.a, old, self.b.view(1, 3), self.c
+
+
+def test_buffers_that_change_places() -> None:
+    module, fast = Swapped().eval(), liveshape.compile(Swapped().eval(), (torch.ones(3),))
+    for call in range(4):
+        check(fast(torch.full((3,), float(call))), module(torch.full((3,), float(call))))
+
+
+class Chosen(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if x.shape[0] == 8 else x * 3
+
+
+def test_a_size_that_the_module_branches_on_is_refused_and_the_others_stay() -> None:
+    fast = liveshape.compile(Chosen().eval(), (torch.ones(7),))
+    for size in (7, 8, 7, 8, 7):
+        if size == 7:
+            check(fast(torch.ones(7)), torch.full((7,), 3.0))
+        else:
+            with pytest.raises(ShapeError, match="dimension 0 of x, which was 7: compile it once for each"):
+                fast(torch.ones(8))
+    fast.close()
+    for size in (7, 9):
+        with pytest.raises(InputError, match="closed"):
+            fast(torch.ones(size))
+
+
 def test_a_file_of_it_is_the_same_program(tmp_path: Path) -> None:
     module = made(Encoder)
     fast = liveshape.compile(module, (tokens(2, 7),))

@@ -26,6 +26,7 @@ from liveshape.export.module.torch_export import Step, lowered
 from liveshape.export.module.traced_module import ModuleSource
 from liveshape.export.weights.contents import Computed
 from liveshape.export.weights.lazy_constants import as_stored
+from liveshape.formats.signature import STATIC
 from liveshape.metadata import TensorInfo
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.files import open_file
@@ -106,7 +107,7 @@ class CompiledModule:
         self._module, self._target, self._progress = module, target, progress
         self._signature = inspect.signature(module.forward)
         self._lock = threading.RLock()
-        self._grows = dynamic_shapes is None
+        self._grows, self._closed = dynamic_shapes is None, False
         self._named = [*kwargs]  # in the example, the others by position
         self._positional = [*self._signature.bind_partial(*args).arguments]
         leaves, _ = pytree.tree_flatten((args, kwargs))
@@ -130,6 +131,8 @@ class CompiledModule:
                     f"the module was compiled for arguments that nest as {built.taken}, these nest as {taken}: compile "
                     "it with such arguments as the example"
                 )
+            if self._closed:
+                raise InputError(f"{type(self._module).__name__}: the compiled module was closed; compile it again")
             shapes = [getattr(each, "shape", None) for each in leaves] if self._grows else self._met
             if shapes != self._met:
                 sizes = self._sizes.grown(leaves)
@@ -163,6 +166,7 @@ class CompiledModule:
     def close(self) -> None:
         """Free its GPU memory; it cannot be called afterwards."""
         with self._lock:
+            self._closed = True
             self._built.program.close()
 
     def __enter__(self) -> CompiledModule:
@@ -222,6 +226,17 @@ class CompiledModule:
         args, kwargs = pytree.tree_unflatten(example, taken)
         _, nested = pytree.tree_flatten(_combine_args(self._module, args, kwargs))
         built = self._build(args, kwargs, pytree.tree_unflatten(wanted, nested))
+        fixed = [
+            f"dimension {axis} of {names[place]}, which was {_most(self._sizes, place, axis)}"
+            for place, axis in sizes.varied
+            if built.method.inputs[place].dims[axis].status == STATIC
+        ]
+        if fixed:  # torch.export took the size of its example for granted
+            built.program.close()
+            raise ShapeError(
+                f"{type(self._module).__name__} computes otherwise at each size of {' and of '.join(sorted(fixed))}: "
+                "compile it once for each, or write it so that no branch depends on that size"
+            )
         before, self._built, self._sizes = self._built, built, sizes
         before.program.close()
         return built

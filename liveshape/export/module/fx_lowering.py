@@ -256,11 +256,18 @@ class _FxLowering:
             taken.add(made.id)
             self.graph.output(made)
             self.results.append(self._on_host(node.meta["val"]))
+        held = {each.id for each in self.states.values()}
+        changes: list[tuple[BlobTensor, BlobTensor]] = []
         for spec, node in zip(specs, outputs, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                self.graph.call_in_place("aten.copy_.default", self.states[spec.target], self.known[node], False)
+                made = self.known[node]
+                if made.id in held:  # buffers that change places: each is read before either is written
+                    made = self.graph.call("aten.clone.default", made, None, shape=made.shape, dtype=made.dtype)
+                changes.append((self.states[spec.target], made))
             elif spec.kind is not OutputKind.USER_OUTPUT:
                 raise UnsupportedError(f"the module changes its input {spec.target}: return it instead")
+        for state, made in changes:
+            self.graph.call_in_place("aten.copy_.default", state, made, False)
 
     # Sizes and dtypes
 
